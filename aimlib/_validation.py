@@ -1,0 +1,116 @@
+"""Checks at the public border: every message names the argument, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> float:
+    """Return ``value`` as a finite float inside the interval, or raise ``ValueError``."""
+    interval = _interval(low, high, open_low, open_high)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a real number {interval}, got {value!r}") from None
+    if isinstance(value, (bool, np.bool_, str)) or not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite real number {interval}, got {value!r}")
+    if (
+        number < low
+        or number > high
+        or (open_low and number == low)
+        or (open_high and number == high)
+    ):
+        raise ValueError(f"{name} must be a real number {interval}, got {value!r}")
+    return number
+
+
+def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    """Return ``value`` as an int of at least ``low`` (at most ``high``), or raise ``ValueError``."""
+    allowed = f"an integer of at least {low}" + ("" if high is None else f" and at most {high}")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return int(value)
+
+
+def reals(
+    name: str,
+    value: Any,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> FloatArray:
+    """Return ``value`` as a finite float64 array with all entries inside the interval."""
+    interval = _interval(low, high, open_low, open_high)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            raise TypeError
+        array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold real numbers {interval}, got {value!r}") from None
+    bad = ~np.isfinite(array) | (array < low) | (array > high)
+    if open_low:
+        bad |= array == low
+    if open_high:
+        bad |= array == high
+    if bad.any():
+        first = array[bad].flat[0] if array.ndim else float(array)
+        raise ValueError(f"{name} must hold finite real numbers {interval}, got {first!r}")
+    return array
+
+
+def symmetric_matrix(name: str, value: Any, *, tolerance: float = 1e-9) -> FloatArray:
+    """Return ``value`` as a finite symmetric (d, d) float64 array, or raise ``ValueError``."""
+    matrix = reals(name, value)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise ValueError(
+            f"{name} must be a square matrix of shape (d, d), got shape {matrix.shape}"
+        )
+    asymmetry = float(np.max(np.abs(matrix - matrix.T)))
+    if asymmetry > tolerance * max(1.0, float(np.max(np.abs(matrix)))):
+        raise ValueError(
+            f"{name} must be symmetric, got a matrix whose largest |{name} - {name}.T| is {asymmetry:.3g}"
+        )
+    return matrix
+
+
+def generator(name: str, value: Any) -> np.random.Generator:
+    """Return a ``Generator`` from a Generator, a SeedSequence or a non-negative integer seed."""
+    if isinstance(value, np.random.Generator):
+        return value
+    if isinstance(value, np.random.SeedSequence):
+        return np.random.default_rng(value)
+    if (
+        isinstance(value, numbers.Integral)
+        and not isinstance(value, (bool, np.bool_))
+        and value >= 0
+    ):
+        return np.random.default_rng(int(value))
+    raise ValueError(
+        f"{name} must be a non-negative integer, a SeedSequence or a numpy Generator, got {value!r}"
+    )
+
+
+def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    left = "(" if open_low or low == -math.inf else "["
+    right = ")" if open_high or high == math.inf else "]"
+    return f"in {left}{low:g}, {high:g}{right}"
