@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -17,7 +17,6 @@ def njit(function: Function) -> Function:
     install without a home folder); such an install compiles in memory at each start instead.
     """
     try:
-        compiled: Function = numba.njit(cache=True, error_model="numpy")(function)
+        return cast(Function, numba.njit(cache=True, error_model="numpy")(function))
     except RuntimeError:
-        compiled = numba.njit(error_model="numpy")(function)
-    return compiled
+        return cast(Function, numba.njit(error_model="numpy")(function))

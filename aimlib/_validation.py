@@ -40,13 +40,14 @@ def real(
 
 
 def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
-    """Return ``value`` as an int of at least ``low`` (at most ``high``), or raise ``ValueError``."""
+    """Return ``value`` as an int from ``low`` (to ``high``), or raise ``ValueError``."""
     allowed = f"an integer of at least {low}" + ("" if high is None else f" and at most {high}")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
-    if value < low or (high is not None and value > high):
+    number = int(value)
+    if number < low or (high is not None and number > high):
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
-    return int(value)
+    return number
 
 
 def reals(
@@ -88,7 +89,8 @@ def symmetric_matrix(name: str, value: Any, *, tolerance: float = 1e-9) -> Float
     asymmetry = float(np.max(np.abs(matrix - matrix.T)))
     if asymmetry > tolerance * max(1.0, float(np.max(np.abs(matrix)))):
         raise ValueError(
-            f"{name} must be symmetric, got a matrix whose largest |{name} - {name}.T| is {asymmetry:.3g}"
+            f"{name} must be symmetric, "
+            f"got a matrix whose largest |{name} - {name}.T| is {asymmetry:.3g}"
         )
     return matrix
 
@@ -99,12 +101,10 @@ def generator(name: str, value: Any) -> np.random.Generator:
         return value
     if isinstance(value, np.random.SeedSequence):
         return np.random.default_rng(value)
-    if (
-        isinstance(value, numbers.Integral)
-        and not isinstance(value, (bool, np.bool_))
-        and value >= 0
-    ):
-        return np.random.default_rng(int(value))
+    if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_)):
+        seed = int(value)
+        if seed >= 0:
+            return np.random.default_rng(seed)
     raise ValueError(
         f"{name} must be a non-negative integer, a SeedSequence or a numpy Generator, got {value!r}"
     )
