@@ -181,8 +181,11 @@ def _third_root(lam: float, rho: float, noise: float, low: float, high: float) -
         high = low
     e = math.sqrt(low * high)
     for _ in range(200):
-        value = 1.0 / (root + e) + noise * root + noise * e - rho / e - lam
-        slope = -1.0 / (root + e) ** 2 + noise + rho / (e * e)
+        inverse, linear, pole = 1.0 / (root + e), noise * (root + e), rho / e
+        value = inverse + linear - pole - lam
+        if abs(value) <= 2e-16 * (inverse + linear + pole + abs(lam)):
+            return e  # nothing but rounding is left of the residual
+        slope = noise - inverse * inverse + pole / e
         if value > 0.0:
             high = e
         else:
