@@ -1,7 +1,40 @@
 """Bayes-optimal learning of attention-indexed models."""
 
+from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
+from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
+from aimlib.replica import (
+    BayesOptimal,
+    bayes_optimal,
+    fixed_points,
+    free_entropy,
+    hardmax_asymptotic_error,
+    small_width_overlap,
+    state_evolution,
+    strong_recovery_threshold,
+    weak_recovery_threshold,
+)
 
 __version__ = "0.1.0"
 
-__all__ = ["SpectralPrior", "WignerPrior", "WishartPrior"]
+__all__ = [
+    "AttentionIndexedModel",
+    "BayesOptimal",
+    "Dataset",
+    "HardmaxChannel",
+    "LinearChannel",
+    "SoftmaxChannel",
+    "SpectralPrior",
+    "WignerPrior",
+    "WishartPrior",
+    "attention_indices",
+    "bayes_optimal",
+    "estimation_error",
+    "fixed_points",
+    "free_entropy",
+    "hardmax_asymptotic_error",
+    "small_width_overlap",
+    "state_evolution",
+    "strong_recovery_threshold",
+    "weak_recovery_threshold",
+]

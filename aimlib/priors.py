@@ -81,9 +81,20 @@ class Prior(Protocol):
 # ---------------------------------------------------------------------------------------------
 
 _TOLERANCE = 1e-11  # between n and 2n nodes; the error of the latter is about its square
+_MOST_INTERVALS = 512
 _DE_RANGE = 3.2
 _DE_STEPS = 448
 _DE_COARSEST = 16  # the stride of the first of five nested rules
+
+
+@njit
+def _has_converged(change: float, last_change: float) -> bool:
+    """Whether a doubling of the nodes has reached rounding.
+
+    Geometric convergence squares the error at each doubling.  Where the last two changes show it,
+    a change of 1e-8 means that the finer sum is right to rounding.
+    """
+    return change <= _TOLERANCE or (change <= 1e-8 and change <= last_change**1.6)
 
 
 def _double_exponential_rule() -> tuple[FloatArray, FloatArray]:
@@ -200,24 +211,27 @@ def _third_root(lam: float, rho: float, noise: float, low: float, high: float) -
 
 
 @njit
+def _wishart_resolvent_at(lam: float, e: float, rho: float, noise: float) -> tuple[float, float]:
+    """Return (Re g, |g|^2) at an eigenvalue inside a bulk, where D = Delta e."""
+    root = math.sqrt(rho)
+    third = root + e
+    square = root / (noise * third)
+    # Two exact expressions of Re g; each is ill-conditioned somewhere, so take the better one.
+    error_sum = (abs(lam) + noise * e) / (2.0 * noise)
+    error_product = ((abs(lam) * root + abs(1.0 - rho)) / noise + square) / (2.0 * third)
+    if error_sum < error_product:
+        return (lam - noise * e) / (2.0 * noise), square
+    return ((lam * root + (1.0 - rho)) / noise - square) / (2.0 * third), square
+
+
+@njit
 def _wishart_inside(
     lam: float, rho: float, noise: float, low: float, high: float
 ) -> tuple[float, float, float]:
     """Return (Re g, -Im g, D) at an eigenvalue inside a bulk."""
-    root = math.sqrt(rho)
     e = _third_root(lam, rho, noise, low, high)
-    third = root + e
-    denoised = noise * e
-    square = root / (noise * third)
-    # Two exact expressions of Re g; each is ill-conditioned somewhere, so take the better one.
-    error_sum = (abs(lam) + denoised) / (2.0 * noise)
-    error_product = ((abs(lam) * root + abs(1.0 - rho)) / noise + square) / (2.0 * third)
-    if error_sum < error_product:
-        real = (lam - denoised) / (2.0 * noise)
-    else:
-        real = ((lam * root + (1.0 - rho)) / noise - square) / (2.0 * third)
-    imaginary = math.sqrt(max(square - real * real, 0.0))
-    return real, imaginary, denoised
+    real, square = _wishart_resolvent_at(lam, e, rho, noise)
+    return real, math.sqrt(max(square - real * real, 0.0)), noise * e
 
 
 @njit
@@ -300,89 +314,99 @@ def _wishart_shrink(lam: np.ndarray, rho: float, noise: float, hold: bool, out: 
 
 
 @njit
-def _wishart_integrand(
-    lam: float, rho: float, noise: float, low: float, high: float, kind: int
-) -> float:
-    """Density times the quantity to average: 0: one, 1: MMSE/Delta, 2: log-potential."""
+def _wishart_integrand(log_e: float, rho: float, noise: float, kind: int) -> float:
+    """Density times quantity to average times d(lambda)/d(log e).
+
+    The third root runs along a bulk as the eigenvalue does, and lambda is explicit in it.  In its
+    logarithm hard edges and near-merging bulks are smooth, so that few nodes are enough.
+    The quantity is, for kind 0: one, 1: MMSE/Delta, 2: the log-potential.
+    """
     root = math.sqrt(rho)
-    real, imaginary, denoised = _wishart_inside(lam, rho, noise, low, high)
-    density = imaginary / math.pi
-    if kind == 0 or density == 0.0:
-        return density
-    square = real * real + imaginary * imaginary
+    e = math.exp(log_e)
+    inverse, pole = 1.0 / (root + e), rho / e
+    lam = inverse + noise * (root + e) - pole
+    jacobian = noise * e - e * inverse * inverse + pole
+    real, square = _wishart_resolvent_at(lam, e, rho, noise)
+    if square <= real * real:
+        return 0.0
+    weight = math.sqrt(square - real * real) / math.pi * jacobian
+    if kind == 0:
+        return weight
     if kind == 1:  # mu |g|^2/|1 - g/sqrt(rho)|^2, the positive form of mu (1 - Delta |g|^2)
-        return density * square * denoised / root
-    ratio = complex(real, -imaginary) / root
+        return weight * square * noise * e / root
+    ratio = complex(real, -math.sqrt(square - real * real)) / root
     inner = rho * (math.log(abs(1.0 - ratio)) + (ratio / (1.0 - ratio)).real)
-    potential = (
-        -0.5 * math.log(square) + 0.5 * noise * (real * real - imaginary * imaginary) + inner
-    )
-    return density * potential
+    potential = -0.5 * math.log(square) + 0.5 * noise * (2.0 * real * real - square) + inner
+    return weight * potential
 
 
 @njit
 def _wishart_chebyshev(
-    left: float, right: float, rho: float, noise: float, low: float, high: float, kind: int
+    left: float, right: float, rho: float, noise: float, kind: int
 ) -> tuple[float, bool]:
-    """Trapezoid in t, lambda = centre + half cos t, with nested doubling until converged."""
+    """Trapezoid in t, log e = centre + half cos t, with nested doubling until converged."""
     centre, half = 0.5 * (left + right), 0.5 * (right - left)
     intervals = 8
     total = 0.0
     for j in range(1, intervals):
         t = math.pi * j / intervals
-        lam = centre + half * math.cos(t)
-        total += _wishart_integrand(lam, rho, noise, low, high, kind) * math.sin(t)
-    previous = total * math.pi / intervals * half
-    while intervals < 256:
+        total += _wishart_integrand(centre + half * math.cos(t), rho, noise, kind) * math.sin(t)
+    previous, last_change = total * math.pi / intervals * half, 1.0
+    while intervals < _MOST_INTERVALS:
         intervals *= 2
         for j in range(1, intervals, 2):
             t = math.pi * j / intervals
-            lam = centre + half * math.cos(t)
-            total += _wishart_integrand(lam, rho, noise, low, high, kind) * math.sin(t)
+            total += _wishart_integrand(centre + half * math.cos(t), rho, noise, kind) * math.sin(t)
         current = total * math.pi / intervals * half
-        if abs(current - previous) <= _TOLERANCE * abs(current):
+        change = abs(current - previous) / abs(current) if current != 0.0 else 0.0
+        if _has_converged(change, last_change):
             return current, True
-        previous = current
+        if intervals >= 64 and change ** (_MOST_INTERVALS / intervals) > 1e-8:
+            return current, False  # at this geometric rate it will not: do not try
+        previous, last_change = current, change
     return previous, False
 
 
 @njit
 def _wishart_double_exponential(
-    left: float, right: float, rho: float, noise: float, low: float, high: float, kind: int
+    left: float, right: float, rho: float, noise: float, kind: int
 ) -> float:
     half = 0.5 * (right - left)
-    stride, total, previous = _DE_COARSEST, 0.0, math.inf
+    stride, total, previous, last_change = _DE_COARSEST, 0.0, math.inf, 1.0
     while True:
         for j in range(0, _DE_DISTANCE.size, stride):
             if stride < _DE_COARSEST and j % (2 * stride) == 0:
                 continue  # counted by a coarser rule
             distance = _DE_DISTANCE[j]
-            lam = left - half * distance if distance < 0.0 else right - half * distance
-            total += _wishart_integrand(lam, rho, noise, low, high, kind) * _DE_WEIGHT[j]
+            log_e = left - half * distance if distance < 0.0 else right - half * distance
+            total += _wishart_integrand(log_e, rho, noise, kind) * _DE_WEIGHT[j]
         current = total * half * stride
-        if stride == 1 or abs(current - previous) <= _TOLERANCE * abs(current):
+        change = abs(current - previous) / abs(current) if current != 0.0 else 0.0
+        if stride == 1 or _has_converged(change, last_change):
             return current
-        previous = current
+        previous, last_change = current, change
         stride //= 2
 
 
 @njit
 def _wishart_average(rho: float, noise: float, kind: int) -> float:
     """Integrate over all bulks."""
-    bulks, edges, _ = _wishart_edges(rho, noise)
-    narrow = _inverse_resolvent(math.sqrt(rho) * (1.0 + noise ** (-1.0 / 3.0)), rho, noise)
+    bulks, _, points = _wishart_edges(rho, noise)
+    root = math.sqrt(rho)
+    # the third root at an edge, where the other two are equal to s: e = rho^{3/2}/(Delta (..)^2)
+    ends = np.log(rho * root / noise) - 2.0 * np.log(np.abs(root - points))
+    narrow = 0.5 * math.log(rho) - math.log(noise) / 3.0
     total = 0.0
     for k in range(bulks):
-        left, right = edges[2 * k], edges[2 * k + 1]
-        low, high = _wishart_bracket(k, bulks, rho, noise)
-        value, converged = _wishart_chebyshev(left, right, rho, noise, low, high, kind)
+        left, right = ends[2 * k], ends[2 * k + 1]
+        value, converged = _wishart_chebyshev(left, right, rho, noise, kind)
         if not converged:
             if left < narrow < right:
                 value = _wishart_double_exponential(
-                    left, narrow, rho, noise, low, high, kind
-                ) + _wishart_double_exponential(narrow, right, rho, noise, low, high, kind)
+                    left, narrow, rho, noise, kind
+                ) + _wishart_double_exponential(narrow, right, rho, noise, kind)
             else:
-                value = _wishart_double_exponential(left, right, rho, noise, low, high, kind)
+                value = _wishart_double_exponential(left, right, rho, noise, kind)
         total += value
     return total
 
@@ -558,8 +582,8 @@ def _atoms_chebyshev(
         total += _atoms_integrand(
             centre + half * math.cos(t), atoms, weights, noise, kind
         ) * math.sin(t)
-    previous = total * math.pi / intervals * half
-    while intervals < 1024:
+    previous, last_change = total * math.pi / intervals * half, 1.0
+    while intervals < _MOST_INTERVALS:
         intervals *= 2
         for j in range(1, intervals, 2):
             t = math.pi * j / intervals
@@ -567,9 +591,12 @@ def _atoms_chebyshev(
                 centre + half * math.cos(t), atoms, weights, noise, kind
             ) * math.sin(t)
         current = total * math.pi / intervals * half
-        if abs(current - previous) <= _TOLERANCE * abs(current):
+        change = abs(current - previous) / abs(current) if current != 0.0 else 0.0
+        if _has_converged(change, last_change):
             return current, True
-        previous = current
+        if intervals >= 64 and change ** (_MOST_INTERVALS / intervals) > 1e-8:
+            return current, False  # at this geometric rate it will not: do not try
+        previous, last_change = current, change
     return previous, False
 
 
@@ -578,7 +605,7 @@ def _atoms_double_exponential(
     left: float, right: float, atoms: np.ndarray, weights: np.ndarray, noise: float, kind: int
 ) -> float:
     half = 0.5 * (right - left)
-    stride, total, previous = _DE_COARSEST, 0.0, math.inf
+    stride, total, previous, last_change = _DE_COARSEST, 0.0, math.inf, 1.0
     while True:
         for j in range(0, _DE_DISTANCE.size, stride):
             if stride < _DE_COARSEST and j % (2 * stride) == 0:
@@ -587,9 +614,10 @@ def _atoms_double_exponential(
             x = left - half * distance if distance < 0.0 else right - half * distance
             total += _atoms_integrand(x, atoms, weights, noise, kind) * _DE_WEIGHT[j]
         current = total * half * stride
-        if stride == 1 or abs(current - previous) <= _TOLERANCE * abs(current):
+        change = abs(current - previous) / abs(current) if current != 0.0 else 0.0
+        if stride == 1 or _has_converged(change, last_change):
             return current
-        previous = current
+        previous, last_change = current, change
         stride //= 2
 
 
@@ -742,7 +770,7 @@ class WishartPrior:
     --------
     >>> prior = WishartPrior(0.5)
     >>> round(prior.mmse(1.0), 10)
-    0.396948636
+    0.3969486359
     >>> prior.support(0.001).shape
     (2, 2)
     """
@@ -809,6 +837,8 @@ class WishartPrior:
         float or array
             Between 0 and min(noise, prior variance); relative accuracy about 1e-12.
         """
+        if type(noise) is float and 0.0 < noise < math.inf:  # the inner loop of every root search
+            return noise * float(_wishart_average(self.width_ratio, noise, 1))
         return _map_noise(noise, lambda n, out: _wishart_mmse(self.width_ratio, n, out))
 
     @overload

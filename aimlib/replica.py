@@ -1,0 +1,437 @@
+r"""Bayes-optimal learning: the replica free entropy, its saddle point and its limits.
+
+With one layer the free entropy per :math:`d^2` is (``replica:free-entropy``)
+
+.. math:: \Phi = \mathrm{extr}_{q,\hat q}\Bigl\{I_{prior}(\hat q)-\frac{q\hat q}{4}
+          + \alpha\Psi_{out}(q)\Bigr\}
+
+and its saddle point (``replica:saddle``) joins a prior and a channel through
+
+.. math:: \hat q = \frac{2\alpha\,c(q)}{Q-q},\qquad Q-q = \mathrm{mmse}(1/\hat q).
+
+Read with the effective noise :math:`\Delta = 1/\hat q` as a parameter, the saddle point is
+explicit: :math:`V = \mathrm{mmse}(\Delta)` is the error and :math:`\alpha = V/(2\Delta c)` the
+sample complexity at which it is reached.  Everything below inverts that one monotone function.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+
+from aimlib import _validation as check
+from aimlib._validation import FloatArray
+from aimlib.channels import Channel, HardmaxChannel
+from aimlib.priors import Prior
+
+__all__ = [
+    "BayesOptimal",
+    "bayes_optimal",
+    "fixed_points",
+    "free_entropy",
+    "hardmax_asymptotic_error",
+    "small_width_overlap",
+    "state_evolution",
+    "strong_recovery_threshold",
+    "weak_recovery_threshold",
+]
+
+# Effective noises beyond which S is recovered, or unknown, to rounding.
+_LOG_SMALLEST = math.log(1e-30)
+_LOG_LARGEST = math.log(1e15)
+
+
+# ---------------------------------------------------------------------------------------------
+# The saddle point
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BayesOptimal:
+    """The saddle point at one or several sample complexities; floats, or arrays of one shape.
+
+    Attributes
+    ----------
+    sample_complexity : float or array
+        alpha = n/d^2.
+    overlap : float or array
+        q, the overlap of the optimal estimate with the teacher.
+    conjugate : float or array
+        The conjugate of q, one over the effective noise; infinite at perfect recovery.
+    estimation_error : float or array
+        V = Q - q, the mean of ||S - S_hat||_F^2/d; exactly 0 at perfect recovery.
+    converged : bool or array of bool
+        Whether the saddle point was found to rounding.
+    generalization_error : float or array
+        Error of the best prediction of a new output, as the channel defines it.
+    free_entropy : float or array
+        Phi at the saddle point, in nats per d^2.
+    """
+
+    sample_complexity: Any
+    overlap: Any
+    conjugate: Any
+    estimation_error: Any
+    converged: Any
+    _prior: Prior = field(repr=False)
+    _channel: Channel = field(repr=False)
+
+    @functools.cached_property
+    def generalization_error(self) -> Any:
+        """Error of the best prediction of a new output; see the channel's method of this name."""
+        return self._channel.generalization_error(self.estimation_error, self._prior.second_moment)
+
+    @functools.cached_property
+    def free_entropy(self) -> Any:
+        """Phi at the saddle point; +inf where a noiseless continuous output gives S away."""
+        alphas, errors, conjugates = np.broadcast_arrays(
+            self.sample_complexity, self.estimation_error, self.conjugate
+        )
+        values = np.array(
+            [
+                _free_entropy(v, 1.0 / h if h > 0.0 else math.inf, a, self._prior, self._channel)
+                for a, v, h in zip(alphas.flat, errors.flat, conjugates.flat, strict=True)
+            ]
+        )
+        return _like(values.reshape(alphas.shape))
+
+
+def bayes_optimal(sample_complexity: ArrayLike, prior: Prior, channel: Channel) -> BayesOptimal:
+    r"""Return the Bayes-optimal performance at each sample complexity (``replica:saddle``).
+
+    Parameters
+    ----------
+    sample_complexity : float or array
+        :math:`\alpha = n/d^2 \ge 0`.
+    prior : Prior
+        Law of the teacher, e.g. ``WishartPrior(0.5)``.
+    channel : Channel
+        From indices to outputs, e.g. ``SoftmaxChannel(tokens=2)``.
+
+    Returns
+    -------
+    BayesOptimal
+        Floats for a float, arrays for an array.
+
+    Raises
+    ------
+    ValueError
+        If a sample complexity is negative or not finite.
+
+    Notes
+    -----
+    Where the saddle point is not unique this is the one with the largest error, which state
+    evolution reaches from no information.
+
+    Examples
+    --------
+    >>> from aimlib import SoftmaxChannel, WishartPrior
+    >>> result = bayes_optimal([0.05, 0.10, 0.15], WishartPrior(0.5), SoftmaxChannel(tokens=2))
+    >>> result.estimation_error.round(6)
+    array([0.723677, 0.392196, 0.128131])
+    """
+    alphas = check.reals("sample_complexity", sample_complexity, low=0.0)
+    solutions = [_effective_noise(float(alpha), prior, channel) for alpha in alphas.ravel()]
+    noise = np.array([solution[0] for solution in solutions])
+    converged = np.array([solution[1] for solution in solutions], dtype=bool)
+    finite = np.isfinite(noise) & (noise > 0.0)
+    error = np.where(noise == 0.0, 0.0, prior.variance)
+    if finite.any():
+        error[finite] = prior.mmse(noise[finite])
+    with np.errstate(divide="ignore"):
+        conjugate = 1.0 / noise
+    shape = alphas.shape
+    return BayesOptimal(
+        sample_complexity=_like(alphas),
+        overlap=_like((prior.second_moment - error).reshape(shape)),
+        conjugate=_like(conjugate.reshape(shape)),
+        estimation_error=_like(error.reshape(shape)),
+        converged=_like(converged.reshape(shape)),
+        _prior=prior,
+        _channel=channel,
+    )
+
+
+def _log_complexity(log_noise: float, prior: Prior, channel: Channel) -> float:
+    """Log of the sample complexity alpha = V/(2 Delta c) whose effective noise is Delta."""
+    noise = math.exp(log_noise)
+    error = min(prior.mmse(noise), prior.second_moment)
+    c = float(channel.information_at(error, prior.second_moment))
+    return math.log(error / (2.0 * noise * c)) if error * c > 0.0 else math.inf
+
+
+def _effective_noise(alpha: float, prior: Prior, channel: Channel) -> tuple[float, bool]:
+    """Solve alpha(Delta) = alpha; Delta = 0 at perfect recovery and infinity without data.
+
+    The search starts at the noise that no information leaves and descends until alpha(Delta)
+    exceeds alpha, so that of several solutions it finds the one with the largest error.
+    """
+    if alpha == 0.0 or prior.variance <= 0.0:
+        return (math.inf if alpha == 0.0 else 0.0), True
+    threshold = strong_recovery_threshold(prior, channel)
+    if alpha >= threshold:
+        return 0.0, True
+
+    def excess(x: float) -> float:
+        return _log_complexity(x, prior, channel) - math.log(alpha)
+
+    most = channel.information_at(prior.variance, prior.second_moment)
+    high = min(math.log(prior.variance / (2.0 * alpha * most)), _LOG_LARGEST)
+    while excess(high) > 0.0 and high < _LOG_LARGEST:
+        high += 1.0
+    if high >= _LOG_LARGEST:
+        return math.exp(high), True  # no information yet: V is the variance to rounding
+    step, low = 0.5, high - 0.5
+    while excess(low) <= 0.0:
+        high, step = low, 2.0 * step
+        low -= step
+        if low < _LOG_SMALLEST:
+            # a noiseless channel has reached recovery to rounding; any other has not been solved
+            return 0.0, math.isfinite(threshold)
+    root, report = brentq(excess, low, high, xtol=1e-15, rtol=1e-15, full_output=True, disp=False)
+    return math.exp(root), bool(report.converged)
+
+
+# ---------------------------------------------------------------------------------------------
+# The dynamics, and all saddle points
+# ---------------------------------------------------------------------------------------------
+
+
+def state_evolution(
+    sample_complexity: float,
+    prior: Prior,
+    channel: Channel,
+    iterations: int = 50,
+    start: Literal["uninformed", "informed"] = "uninformed",
+) -> FloatArray:
+    r"""Return the iterates :math:`V_t` of :math:`V \leftarrow \mathrm{mmse}(V/(2\alpha c))`.
+
+    Parameters
+    ----------
+    sample_complexity : float
+        alpha > 0.
+    prior, channel
+        As in :func:`bayes_optimal`.
+    iterations : int
+        Number of steps, at least 1.
+    start : {"uninformed", "informed"}
+        From the variance of the prior, or from a millionth of it.
+
+    Returns
+    -------
+    array, shape (iterations + 1,)
+        The error that message passing should have at each step (``amp:state-evolution``).
+    """
+    alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    steps = check.integer("iterations", iterations, low=1)
+    if start not in ("uninformed", "informed"):
+        raise ValueError(f"start must be 'uninformed' or 'informed', got {start!r}")
+    v = np.empty(steps + 1)
+    v[0] = prior.variance * (1.0 if start == "uninformed" else 1e-6)
+    for t in range(steps):
+        if v[t] == 0.0:
+            v[t + 1 :] = 0.0
+            break
+        c = channel.information_at(min(v[t], prior.second_moment), prior.second_moment)
+        noise = v[t] / (2.0 * alpha * c)
+        v[t + 1] = prior.mmse(noise) if noise > 1e-300 else 0.0
+    return v
+
+
+def fixed_points(
+    sample_complexity: float, prior: Prior, channel: Channel, resolution: int = 400
+) -> FloatArray:
+    """Return the errors V > 0 of all saddle points, ascending.
+
+    Every sign change of alpha(Delta) - alpha on a logarithmic grid of the effective noise is
+    refined.  More than one means a first-order transition near this sample complexity; none means
+    that only perfect recovery is left (``replica:crossing``).
+
+    Parameters
+    ----------
+    sample_complexity : float
+        alpha > 0.
+    prior, channel
+        As in :func:`bayes_optimal`.
+    resolution : int
+        Number of grid points over the effective noises from 1e-12 to 1e12.
+    """
+    alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    check.integer("resolution", resolution, low=10)
+    grid = np.linspace(math.log(1e-12), math.log(1e12), resolution)
+
+    def excess(x: float) -> float:
+        return _log_complexity(x, prior, channel) - math.log(alpha)
+
+    gap = np.array([excess(x) for x in grid])
+    roots = [
+        brentq(excess, grid[i], grid[i + 1], xtol=1e-14, rtol=1e-14)
+        for i in np.flatnonzero(np.sign(gap[:-1]) * np.sign(gap[1:]) < 0)
+    ]
+    return np.asarray(prior.mmse(np.exp(np.sort(roots))))
+
+
+# ---------------------------------------------------------------------------------------------
+# Free entropy
+# ---------------------------------------------------------------------------------------------
+
+
+def free_entropy(
+    overlap: float, conjugate: float, sample_complexity: float, prior: Prior, channel: Channel
+) -> float:
+    r"""Return :math:`I_{prior}(\hat q)-q\hat q/4+\alpha\Psi_{out}(q)` (``replica:free-entropy``).
+
+    Parameters
+    ----------
+    overlap : float
+        q in [0, Q).
+    conjugate : float
+        :math:`\hat q \ge 0`.
+    sample_complexity : float
+        :math:`\alpha \ge 0`.
+    prior, channel
+        As in :func:`bayes_optimal`.
+
+    Returns
+    -------
+    float
+        In nats per d^2.  For a noiseless continuous output only differences are meaningful.
+
+    Examples
+    --------
+    >>> from aimlib import LinearChannel, WignerPrior
+    >>> free_entropy(0.0, 0.0, 0.0, WignerPrior(), LinearChannel())
+    0.0
+    """
+    total = prior.second_moment
+    q = check.real("overlap", overlap, low=0.0, high=total, open_high=True)
+    h = check.real("conjugate", conjugate, low=0.0)
+    alpha = check.real("sample_complexity", sample_complexity, low=0.0)
+    return _free_entropy(total - q, 1.0 / h if h > 0.0 else math.inf, alpha, prior, channel)
+
+
+def _free_entropy(
+    error: float, noise: float, alpha: float, prior: Prior, channel: Channel
+) -> float:
+    """The same in terms of V = Q - q and Delta, where q h/4 and Q h/4 no longer cancel."""
+    if error == 0.0:
+        return math.inf
+    output = -alpha * channel.output_entropy(error, prior.second_moment) if alpha > 0.0 else 0.0
+    if math.isinf(noise):
+        return float(output)
+    return float(0.25 * error / noise - prior.information(noise) + output)
+
+
+# ---------------------------------------------------------------------------------------------
+# Thresholds and limits
+# ---------------------------------------------------------------------------------------------
+
+
+def strong_recovery_threshold(prior: Prior, channel: Channel) -> float:
+    r"""Return the sample complexity beyond which the error is zero (``softmax:threshold``).
+
+    .. math:: \alpha_c = \frac{\kappa}{2\,c(Q)},
+
+    with :math:`\kappa` the degrees of freedom of the prior over :math:`d^2/2`.  It is infinite when
+    one output says less and less as the indices become known, :math:`c(Q) = 0`.
+
+    Examples
+    --------
+    >>> from aimlib import HardmaxChannel, SoftmaxChannel, WishartPrior
+    >>> strong_recovery_threshold(WishartPrior(0.5), SoftmaxChannel(tokens=2))
+    0.1875
+    >>> strong_recovery_threshold(WishartPrior(0.5), HardmaxChannel(tokens=2))
+    inf
+    """
+    c = float(channel.information_at(0.0, prior.second_moment))
+    if prior.degrees_of_freedom == 0.0:
+        return 0.0
+    return prior.degrees_of_freedom / (2.0 * c) if c > 0.0 else math.inf
+
+
+def weak_recovery_threshold(channel: Channel) -> float:
+    r"""Return the small-width weak-recovery threshold of :math:`\bar\alpha = \alpha/\rho`.
+
+    As :math:`\rho\to0` the error stays at its value without data up to
+    :math:`\bar\alpha = 1/(2c(0))` (``small_width:threshold``).
+
+    Examples
+    --------
+    >>> from aimlib import HardmaxChannel, SoftmaxChannel
+    >>> weak_recovery_threshold(SoftmaxChannel(tokens=2))
+    0.25
+    >>> round(weak_recovery_threshold(HardmaxChannel(tokens=2)), 7)
+    0.4034106
+    """
+    return float(1.0 / (2.0 * channel.information_at(1.0, 1.0)))
+
+
+def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any:
+    r"""Return the overlap q in [0, 1] in the limit of small width (``small_width:overlap``).
+
+    With :math:`\tilde q > 1` as a parameter the solution is explicit,
+
+    .. math:: q = (1-1/\tilde q)^2,\qquad \bar\alpha = \frac{2-1/\tilde q}{2\,c(q)} .
+
+    Parameters
+    ----------
+    rescaled_complexity : float or array
+        :math:`\bar\alpha = \alpha/\rho \ge 0`.
+    channel : Channel
+
+    Returns
+    -------
+    float or array
+        0 up to the weak-recovery threshold; the error is 1 - q.
+    """
+    targets = check.reals("rescaled_complexity", rescaled_complexity, low=0.0)
+
+    def complexity(x: float) -> float:  # x = 1/q_tilde decreases from 1 to 0
+        v = x * (2.0 - x)
+        c = channel.information_at(min(v, 1.0), 1.0)
+        return float((2.0 - x) / (2.0 * c)) if c > 0.0 else math.inf
+
+    first, last = complexity(1.0), complexity(1e-15)
+    overlaps = np.zeros(targets.size)
+    for i, target in enumerate(targets.ravel()):
+        if target >= last:
+            overlaps[i] = 1.0
+        elif target > first:
+            log_x = brentq(
+                lambda s, goal=target: math.log(complexity(math.exp(s)) / goal),
+                math.log(1e-15),
+                0.0,
+                xtol=1e-14,
+            )
+            overlaps[i] = (1.0 - math.exp(log_x)) ** 2
+    return _like(overlaps.reshape(targets.shape))
+
+
+def hardmax_asymptotic_error(sample_complexity: ArrayLike, prior: Prior) -> Any:
+    r"""Return the large-:math:`\alpha` error of two-token hardmax (``hardmax:power-law``).
+
+    .. math:: V \simeq \Bigl[\frac{\kappa\sqrt{2\pi Q}}{4J\alpha}\Bigr]^2,\qquad
+              J = \int\frac{\varphi(t)^2}{\Phi(t)\Phi(-t)}\,dt = 1.80639\dots
+
+    Parameters
+    ----------
+    sample_complexity : float or array
+        alpha > 0.
+    prior : Prior
+    """
+    alphas = check.reals("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    tiny = 1e-30
+    total = prior.second_moment
+    slope = HardmaxChannel().information_at(tiny * total, total) / math.sqrt(tiny)
+    return _like(total * (prior.degrees_of_freedom / (2.0 * slope * alphas)) ** 2)
+
+
+def _like(values: Any) -> Any:
+    array = np.asarray(values)
+    return array.item() if array.ndim == 0 else array

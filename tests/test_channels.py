@@ -1,0 +1,307 @@
+"""Channels: posterior means by brute force, information against independent evaluations."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from aimlib import HardmaxChannel, LinearChannel, SoftmaxChannel
+from aimlib.channels import output_function
+
+
+def symmetric_normal(rng: np.random.Generator, n: int, t: int, variance: float) -> np.ndarray:
+    """Indices with variance (1 + delta_ab) * variance."""
+    z = rng.standard_normal((n, t, t)) * np.sqrt(variance)
+    return (z + z.transpose(0, 2, 1)) / np.sqrt(2.0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Softmax
+# ---------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 6), st.floats(0.05, 20.0), st.integers(0, 2**32 - 1))
+def test_softmax_fixes_the_indices_up_to_a_constant(tokens, beta, seed) -> None:
+    """channels:softmax-inversion: E[h | y] - h is one constant, that of least squares."""
+    rng = np.random.default_rng(seed)
+    channel = SoftmaxChannel(tokens, beta)
+    omega, v = symmetric_normal(rng, 5, tokens, 0.5), 0.3
+    h = omega + symmetric_normal(rng, 5, tokens, v)
+    mean = channel.posterior_mean(channel.output(h), omega, v)
+    gap = mean - h
+    assert gap == pytest.approx(
+        np.broadcast_to(gap[:, :1, :1], gap.shape), abs=1e-9 * max(1, 1 / beta)
+    )
+    # channels:softmax-mean, with the weights 1/(1 + delta_ab) over a <= b written out
+    rows, columns = np.triu_indices(tokens)
+    weights = 1 / (1 + (rows == columns))
+    constant = ((omega - h)[:, rows, columns] * weights).sum(1) / weights.sum()
+    assert gap[:, 0, 0] == pytest.approx(constant, abs=1e-9 * max(1, 1 / beta))
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 5])
+def test_softmax_information_is_what_the_output_function_carries(tokens) -> None:
+    """channels:information, c = V sum (1 + delta) E g^2, by simulation; channels:softmax-c."""
+    rng = np.random.default_rng(tokens)
+    channel, v, q = SoftmaxChannel(tokens), 0.4, 1.1
+    omega = symmetric_normal(rng, 40_000, tokens, q)
+    h = omega + symmetric_normal(rng, 40_000, tokens, v)
+    g = output_function(channel, channel.output(h), omega, v)
+    rows, columns = np.triu_indices(tokens)
+    delta = rows == columns
+    measured = v * np.mean(np.sum((1 + delta) * g[:, rows, columns] ** 2, axis=1))
+    assert channel.information(q, q + v) == tokens * (tokens + 1) / 2 - 1
+    assert measured == pytest.approx(channel.information(q, q + v), rel=0.02)
+
+
+def test_softmax_output_rows_sum_to_one_even_for_large_indices() -> None:
+    h = np.array([[800.0, -3.0], [-3.0, 900.0]])
+    y = SoftmaxChannel().output(h)
+    assert np.isfinite(y).all()
+    assert y.sum(axis=1) == pytest.approx([1.0, 1.0])
+    with pytest.raises(ValueError, match="underflowed"):
+        SoftmaxChannel().posterior_mean(y, np.zeros((2, 2)), 1.0)
+
+
+@pytest.mark.parametrize("beta", [0.3, 1.0, 6.0])
+@pytest.mark.parametrize("v", [1e-8, 0.2, 1.5])
+def test_softmax_generalisation_error_against_direct_simulation(beta, v) -> None:
+    """softmax:generalization at two tokens: E|y - E[y]|^2 by nested trapezoidal sums."""
+    total, channel = 1.5, SoftmaxChannel(2, beta)
+    nodes = np.linspace(-9, 9, 1501)
+    weights = np.exp(-0.5 * nodes**2)
+    weights /= weights.sum()
+    u = np.sqrt(3 * (total - v)) * nodes[:, None] + np.sqrt(3 * v) * nodes
+    sigma = 1 / (1 + np.exp(-beta * u))
+    centre = sigma @ weights
+    variance = ((sigma - centre[:, None]) ** 2 @ weights) @ weights
+    assert channel.generalization_error(v, total) == pytest.approx(
+        4 * variance, rel=1e-7, abs=1e-15
+    )
+
+
+@pytest.mark.parametrize("tokens", [2, 3])
+def test_softmax_generalisation_error_by_monte_carlo(tokens) -> None:
+    rng, v, total = np.random.default_rng(2), 0.4, 1.5
+    channel = SoftmaxChannel(tokens, 1.0)
+    omega = symmetric_normal(rng, 200, tokens, total - v)
+    inner = symmetric_normal(rng, 200 * 400, tokens, v).reshape(200, 400, tokens, tokens)
+    y = channel.output(omega[:, None] + inner)
+    spread = np.sum((y - y.mean(axis=1, keepdims=True)) ** 2, axis=(2, 3)).mean(1)
+    error = spread.mean() * 400 / 399
+    margin = 4 * spread.std() / np.sqrt(200)
+    assert channel.generalization_error(v, total) == pytest.approx(error, abs=margin)
+
+
+# ---------------------------------------------------------------------------------------------
+# Linear
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+@pytest.mark.parametrize("noise", [0.0, 0.25])
+def test_linear_posterior_and_information(tokens, noise) -> None:
+    rng, v, q = np.random.default_rng(9), 0.4, 1.1
+    channel = LinearChannel(tokens, noise)
+    omega = symmetric_normal(rng, 50_000, tokens, q)
+    h = omega + symmetric_normal(rng, 50_000, tokens, v)
+    y = channel.output(h, rng)
+    assert y == pytest.approx(y.transpose(0, 2, 1), abs=0)
+    rows, columns = np.triu_indices(tokens)
+    delta = rows == columns
+    g = output_function(channel, y, omega, v)
+    measured = v * np.mean(np.sum((1 + delta) * g[:, rows, columns] ** 2, axis=1))
+    assert measured == pytest.approx(channel.information(q, q + v), rel=0.02)
+    # the posterior mean is the least-squares regression of h on y: the residual is orthogonal to y
+    residual = (h - channel.posterior_mean(y, omega, v))[:, rows, columns]
+    assert np.mean(residual * (y - omega)[:, rows, columns], axis=0) == pytest.approx(0, abs=0.02)
+
+
+def test_linear_noise_needs_a_generator() -> None:
+    with pytest.raises(ValueError, match="rng"):
+        LinearChannel(1, 0.25).output(np.zeros((1, 1, 1)))
+
+
+# ---------------------------------------------------------------------------------------------
+# Hardmax, two tokens
+# ---------------------------------------------------------------------------------------------
+
+
+def test_hardmax_information_meets_the_checked_numbers() -> None:
+    channel, total = HardmaxChannel(), 1.5
+    assert channel.information(0.0, total) == pytest.approx(1.2394318940, abs=6e-11)
+    for v, value in ((1, 1.0584841598), (0.5, 0.7835982373), (0.1, 0.3653857946)):
+        assert channel.information(total - v, total) == pytest.approx(value, abs=6e-11)
+    assert channel.information(total - 1e-3, total) == pytest.approx(0.0371699102, abs=6e-11)
+
+
+def test_hardmax_information_without_knowledge_in_closed_form() -> None:
+    """hardmax:start, c(0) = [(1+r)/P++ + (1-r)/P+-]/(2 pi) with r = 1/3."""
+    r = 1 / 3
+    same = 0.25 + np.arcsin(r) / (2 * np.pi)
+    closed = ((1 + r) / same + (1 - r) / (0.5 - same)) / (2 * np.pi)
+    assert HardmaxChannel().information(0.0, 2.0) == pytest.approx(closed, rel=1e-13)
+
+
+@pytest.mark.parametrize("ratio", [0.9, 0.5, 0.25])
+def test_hardmax_information_against_an_independent_quadrature(ratio) -> None:
+    """hardmax:information by Gauss-Hermite over the means, with SciPy's bivariate normal."""
+    r, k2 = 1 / 3, (1 - ratio) / ratio
+    lower = np.linalg.cholesky(np.array([[1, r], [r, 1]]))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    weights = weights / weights.sum()
+    total = 0.0
+    for z1, p1 in zip(nodes, weights, strict=True):
+        for z2, p2 in zip(nodes, weights, strict=True):
+            if p1 * p2 > 1e-12:
+                w = np.sqrt(k2) * lower @ np.array([z1, z2])
+                total += p1 * p2 * quadrant_sum(w[0], w[1], r)
+    assert HardmaxChannel().information_at(ratio, 1.0) == pytest.approx(total, rel=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [1e-4, 1e-6, 1e-8, 1e-10])
+def test_hardmax_information_when_almost_everything_is_known(ratio) -> None:
+    """hardmax:information-small, c = x (2J/sqrt(2 pi) + O(x)) at x = sqrt(V/Q), J by mpmath."""
+    j = mp.quad(lambda t: mp.npdf(t) ** 2 / (mp.ncdf(t) * mp.ncdf(-t)), [-mp.inf, -3, 0, 3, mp.inf])
+    slope, x = float(2 * j / mp.sqrt(2 * mp.pi)), np.sqrt(ratio)
+    channel = HardmaxChannel()
+    assert channel.information_at(1e-24, 1.0) / 1e-12 == pytest.approx(slope, rel=1e-11)
+    # the next order is that of the corner, whose coefficient two values of x determine
+    first = (channel.information_at(1e-12, 1.0) / 1e-6 - slope) / 1e-6
+    assert channel.information_at(ratio, 1.0) / x - slope == pytest.approx(
+        first * x, rel=5 * x, abs=1e-11
+    )
+
+
+def quadrant_sum(w1: float, w2: float, r: float) -> float:
+    """Sum over signs of P d' C^-1 d with P from SciPy and d from numerical derivatives of log P."""
+    total = 0.0
+    for s in (-1, 1):
+        for t in (-1, 1):
+            rho = s * t * r
+            law = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+            p = law.cdf([s * w1, t * w2])
+            if p < 1e-13:
+                continue
+            scale = np.sqrt(1 - rho**2)
+            f = stats.norm.pdf(w1) * stats.norm.cdf((t * w2 - rho * s * w1) / scale)
+            g = stats.norm.pdf(w2) * stats.norm.cdf((s * w1 - rho * t * w2) / scale)
+            total += (f * f + g * g + 2 * rho * f * g) / p
+    return total
+
+
+@pytest.mark.parametrize("u", [(0.3, -0.4), (2.0, 1.5), (-2.5, -3.0), (-4.0, 3.0), (5.0, -6.0)])
+@pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_hardmax_posterior_against_brute_force(u, signs) -> None:
+    """hardmax:posterior, by two-dimensional quadrature over the truncated normal of u."""
+    v = 0.7
+    covariance = v * np.array([[3.0, 1.0], [1.0, 3.0]])
+    precision = np.linalg.inv(covariance)
+    omega = np.array([[[u[0], 0.0], [0.0, u[1]]]])
+    y = np.zeros((1, 2, 2))
+    y[0, 0, 0 if signs[0] > 0 else 1] = 1
+    y[0, 1, 1 if signs[1] > 0 else 0] = 1
+    # E[u | signs] on a product Gauss-Legendre grid over the quadrant, relative to the peak
+    nodes, weights = np.polynomial.legendre.leggauss(600)
+    edge = 24.0
+    a = 0.5 * edge * (nodes + 1)
+    g1, g2 = np.meshgrid(signs[0] * a, signs[1] * a, indexing="ij")
+    z = np.stack([g1 - u[0], g2 - u[1]])
+    log_density = -0.5 * np.einsum("iab,ij,jab->ab", z, precision, z)
+    p = np.exp(log_density - log_density.max()) * np.outer(weights, weights)
+    delta = np.array([(p * g1).sum(), (p * g2).sum()]) / p.sum() - np.array(u)
+    expected = omega[0] + np.array(
+        [
+            [(3 * delta[0] - delta[1]) / 4, -(delta[0] + delta[1]) / 4],
+            [-(delta[0] + delta[1]) / 4, (3 * delta[1] - delta[0]) / 4],
+        ]
+    )
+    assert HardmaxChannel().posterior_mean(y, omega, v)[0] == pytest.approx(expected, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.booleans(), st.booleans()
+)
+def test_hardmax_posterior_is_finite_and_obeys_the_output(a, b, c, first, second) -> None:
+    """Deep in the wrong tail too, up to |omega|/sqrt(V) = 1e4."""
+    omega = np.array([[[a, c], [c, b]]])
+    y = np.array([[[first, not first], [not second, second]]], dtype=float)
+    mean = HardmaxChannel().posterior_mean(y, omega, 1.0)[0]
+    assert np.isfinite(mean).all()
+    # the mean of a truncated law lies inside the truncation
+    assert (mean[0, 0] - mean[0, 1]) * (1 if first else -1) > -1e-9
+    assert (mean[1, 1] - mean[0, 1]) * (1 if second else -1) > -1e-9
+
+
+def test_hardmax_misclassification_by_simulation() -> None:
+    """hardmax:misclassification."""
+    rng, v, total = np.random.default_rng(0), 0.3, 1.5
+    omega = symmetric_normal(rng, 200_000, 2, total - v)
+    h = omega + symmetric_normal(rng, 200_000, 2, v)
+    channel = HardmaxChannel()
+    wrong = np.mean(channel.output(h)[:, 0, 0] != channel.output(omega)[:, 0, 0])
+    assert channel.generalization_error(v, total) == pytest.approx(wrong, abs=0.004)
+
+
+def test_hardmax_output_entropy() -> None:
+    """Its value without knowledge is that of the four outputs; its slope is c/(2V)."""
+    channel = HardmaxChannel()
+    same = 0.25 + np.arcsin(1 / 3) / (2 * np.pi)
+    closed = -2 * (same * np.log(same) + (0.5 - same) * np.log(0.5 - same))
+    assert channel.output_entropy(1.5, 1.5) == pytest.approx(closed, rel=1e-13)
+    numeric, _ = integrate.quad(lambda x: channel.information_at(x * x, 1.0) / x, 0, 0.7)
+    assert channel.output_entropy(0.49, 1.0) == pytest.approx(numeric, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_information_never_grows_with_knowledge(p, q) -> None:
+    """The assumption of replica-unique, for every channel."""
+    low, high = sorted((p, q))
+    for channel in (SoftmaxChannel(), HardmaxChannel(), LinearChannel(2, 0.3)):
+        assert channel.information(high, 1.0) <= channel.information(low, 1.0) + 1e-12
+
+
+# ---------------------------------------------------------------------------------------------
+# The public border
+# ---------------------------------------------------------------------------------------------
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    for bad in (1, 0, 2.5, True):
+        with pytest.raises(ValueError, match="tokens"):
+            SoftmaxChannel(tokens=bad)
+    with pytest.raises(ValueError, match="tokens"):
+        HardmaxChannel(tokens=1)
+    with pytest.raises(ValueError, match="tokens"):
+        LinearChannel(tokens=0)
+    for bad in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="inverse_temperature"):
+            SoftmaxChannel(inverse_temperature=bad)
+    with pytest.raises(ValueError, match="noise"):
+        LinearChannel(noise=-0.1)
+    y, omega = np.array([[[0.5, 0.5], [0.5, 0.5]]]), np.zeros((1, 2, 2))
+    for channel in (SoftmaxChannel(), LinearChannel(2), HardmaxChannel()):
+        good = np.array([[[1.0, 0.0], [0.0, 1.0]]]) if channel == HardmaxChannel() else y
+        for bad in (0.0, -1.0, np.nan, np.inf):
+            with pytest.raises(ValueError, match="variance"):
+                channel.posterior_mean(good, omega, bad)
+        with pytest.raises(ValueError, match="omega must have the shape"):
+            channel.posterior_mean(good, np.zeros((2, 2, 2)), 1.0)
+        with pytest.raises(ValueError, match="omega must be symmetric"):
+            channel.posterior_mean(good, np.array([[[0.0, 1.0], [0.0, 0.0]]]), 1.0)
+        with pytest.raises(ValueError, match="y must have shape"):
+            channel.posterior_mean(np.zeros((1, 3, 3)), omega, 1.0)
+        for bad in (-0.1, 1.6, np.nan):
+            with pytest.raises(ValueError, match="overlap"):
+                channel.information(bad, 1.5)
+        with pytest.raises(ValueError, match="indices"):
+            channel.output(np.array([[0.0, 1.0], [2.0, 0.0]]))
+    with pytest.raises(ValueError, match="one-hot"):
+        HardmaxChannel().posterior_mean(y, omega, 1.0)
