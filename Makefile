@@ -1,0 +1,61 @@
+# make book   build the book and print where to open it
+# make test   run every check
+# Both set up .venv from requirements.lock by themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BUILD := _build/html
+
+# Jupyter and Matplotlib read per-user settings; the book must come out the same for everybody.
+export JUPYTER_PREFER_ENV_PATH := 1
+export PYTHONNOUSERSITE := 1
+export MPLBACKEND := agg
+export JUPYTER_PLATFORM_DIRS := 1
+
+.PHONY: help book test serve execute headline lock clean setup
+
+help:
+	@sed -n '1,3p' Makefile
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) (once) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+book: $(READY)
+	@rm -rf _build
+	@$(BIN)/jupyter-book build . -n -W --keep-going -q
+	@test -f $(BUILD)/index.html
+	@echo "The book is ready. Open $(CURDIR)/$(BUILD)/index.html"
+
+serve: book
+	@echo "Serving on http://127.0.0.1:8000 (Ctrl-C stops)"
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(BUILD) 8000
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+execute: $(READY)
+	$(BIN)/python tests/store_notebooks.py $(CHAPTERS)
+
+headline: $(READY)
+	$(BIN)/python benchmarks/headline.py
+
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra test --no-emit-package aimlib \
+	  --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf _build $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
