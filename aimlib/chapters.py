@@ -611,7 +611,14 @@ def build_edition(
             executed = stage / "notebooks" / f".{chapter.name}.ipynb"
             execute_notebook(chapter.notebook, executed, parameters, progress=True)
             executed.rename(stage / "notebooks" / f"{chapter.name}.ipynb")
-        command = [sys.executable, "-m", "jupyter_book", "build", str(stage), "-q"]
+        command = [
+            sys.executable,
+            "-c",
+            "from jupyter_book.cli.main import main; main()",
+            "build",
+            str(stage),
+            "-q",
+        ]
         built = subprocess.run(command, capture_output=True, text=True)
         pages = stage / "_build" / "html"
         if built.returncode or not (pages / "index.html").is_file():

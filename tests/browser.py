@@ -1,0 +1,137 @@
+"""A headless Chromium spoken to directly: open pages, run scripts, collect what goes wrong.
+
+The DevTools protocol over one websocket is all that the tests need, so that no browser driver has
+to match the version of the installed Chromium.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import websocket
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+    "--remote-allow-origins=*",
+]
+
+
+def find_chromium() -> str | None:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    return None
+
+
+class Browser:
+    """One tab of a headless Chromium with an empty profile."""
+
+    def __init__(self, executable: str) -> None:
+        self._profile = tempfile.mkdtemp(prefix="aim-browser-")
+        self._process = subprocess.Popen(
+            [executable, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        port_file = Path(self._profile) / "DevToolsActivePort"
+        deadline = time.monotonic() + 60
+        while not (port_file.exists() and port_file.read_text().count("\n")):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError("Chromium did not start")
+            time.sleep(0.05)
+        port, path = port_file.read_text().split("\n")[:2]
+        self._socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=60)
+        self._number = 0
+        self._events: list[dict[str, Any]] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def _call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        self._socket.send(json.dumps(message))
+        while True:
+            answer = json.loads(self._socket.recv())
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+            self._events.append(answer)
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return self._call(method, self._session, **params)
+
+    def resize(self, width: int, height: int, *, phone: bool = False) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
+
+    def prefer_dark(self, dark: bool) -> None:
+        value = "dark" if dark else "light"
+        feature = {"name": "prefers-color-scheme", "value": value}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+
+    def open(self, url: str) -> list[dict[str, Any]]:
+        """Load a page, wait until its mathematics is set, and return all events."""
+        self._events.clear()
+        self.call("Page.navigate", url=url)
+        deadline = time.monotonic() + 60
+        ready = (
+            "document.readyState === 'complete' && (!window.MathJax || "
+            "!document.querySelector('script[src*=mathjax]') || "
+            "(MathJax.startup && MathJax.startup.promise !== undefined))"
+        )
+        while not (self.evaluate("location.href") != "about:blank" and self.evaluate(ready)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{url} did not finish loading")
+            time.sleep(0.05)
+        self.evaluate(
+            "window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => true) : true",
+            wait=True,
+        )
+        time.sleep(0.1)
+        self.evaluate("1")
+        return list(self._events)
+
+    def evaluate(self, script: str, *, wait: bool = False) -> Any:
+        answer = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=wait, returnByValue=True
+        )
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{script}: {answer['exceptionDetails']['text']}")
+        return answer["result"].get("value")
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(answer["data"]))
