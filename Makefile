@@ -45,6 +45,8 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist loadfile --nbval -p nbval_numbers \
+	  --nbval-kernel-name python3 --nbval-cell-timeout 600 --override-ini addopts=-ra notebooks
 
 execute: $(READY)
 	$(BIN)/python tests/store_notebooks.py $(CHAPTERS)

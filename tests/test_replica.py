@@ -16,6 +16,7 @@ from aimlib import (
     SpectralPrior,
     WignerPrior,
     WishartPrior,
+    attention_indices,
     bayes_optimal,
     fixed_points,
     free_entropy,
@@ -310,3 +311,33 @@ def test_bad_arguments_are_refused_by_name() -> None:
         state_evolution(0.1, HALF, channel, start="somewhere")
     with pytest.raises(ValueError, match="rescaled_complexity"):
         small_width_overlap(-1.0, channel)
+
+
+# ---------------------------------------------------------------------------------------------
+# Steps of the derivation that can be evaluated
+# ---------------------------------------------------------------------------------------------
+
+
+def test_replicated_indices_have_the_covariance_of_the_overlaps() -> None:
+    """replica:covariance, for two matrices that share a part."""
+    rng, d, n = np.random.default_rng(11), 60, 40_000
+    first = HALF.sample(d, rng)
+    second = 0.6 * first + 0.5 * WignerPrior().sample(d, rng)
+    h = attention_indices(rng.standard_normal((n, 2, d)), np.stack([first, second]))
+    overlap = np.sum(first * second) / d
+    for a, b, factor in ((0, 0, 2.0), (0, 1, 1.0)):
+        product = h[:, 0, a, b] * h[:, 1, a, b]
+        assert product.mean() == pytest.approx(factor * overlap, abs=5 * product.std() / np.sqrt(n))
+    cross = h[:, 0, 0, 0] * h[:, 1, 0, 1]
+    assert cross.mean() == pytest.approx(0.0, abs=5 * cross.std() / np.sqrt(n))
+
+
+def test_the_gaussian_average_that_uncouples_replicas() -> None:
+    """replica:goe-average: Tr GA is Gaussian with variance 2 Tr A^2/d."""
+    rng, d = np.random.default_rng(12), 12
+    a = WignerPrior().sample(d, rng) + np.eye(d)
+    draws = np.array([np.sum(WignerPrior().sample(d, rng) * a) for _ in range(20_000)])
+    variance = 2 * np.sum(a * a) / d
+    assert draws.var() == pytest.approx(variance, rel=0.05)
+    scale = 0.8 / np.sqrt(variance)
+    assert np.mean(np.exp(scale * draws)) == pytest.approx(np.exp(0.5 * 0.8**2), rel=0.03)
