@@ -415,6 +415,7 @@ def execute_notebook(
             str(target),
             parameters=dict(parameters),
             kernel_name="python3",
+            language="python",
             cwd=str(source.parent),
             progress_bar=progress,
             execution_timeout=CELL_TIMEOUT,

@@ -1,0 +1,340 @@
+"""Running chapters with other parameters: what is refused, what is left behind, what changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from aimlib import chapters
+from aimlib.chapters import (
+    ChapterError,
+    Parameter,
+    execute_notebook,
+    find_root,
+    load_chapter,
+    load_chapters,
+    parse_value,
+    run_chapter,
+    tagged_defaults,
+    validate_values,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = load_chapters(ROOT)
+
+# ---------------------------------------------------------------------------------------------
+# Values
+# ---------------------------------------------------------------------------------------------
+
+
+def parameter(kind: str, **options) -> Parameter:
+    return Parameter("x", None, kind, "a test", **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int", "1000", 1000),
+        ("int", "1e3", 1000),
+        ("int", "-4", -4),
+        ("int", "12345678901234567891", 12345678901234567891),
+        ("float", "1e-6", 1e-6),
+        ("float", "3", 3.0),
+        ("bool", "false", False),
+        ("bool", "True", True),
+        ("str", "softmax", "softmax"),
+        ("floats", "0.1,2", [0.1, 2.0]),
+        ("ints", "[1, 2]", [1, 2]),
+        ("strs", "a, b", ["a", "b"]),
+    ],
+)
+def test_text_becomes_a_value_of_the_declared_type(kind, text, value) -> None:
+    parsed = parse_value(parameter(kind), text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("int", "1.5"),
+        ("int", "007"),
+        ("int", "two"),
+        ("int", "true"),
+        ("float", "nan"),
+        ("float", "inf"),
+        ("float", "1,5"),
+        ("float", ""),
+        ("bool", "1"),
+        ("floats", ""),
+        ("floats", "0.1,,2"),
+        ("ints", "1,x"),
+    ],
+)
+def test_text_of_another_type_is_refused(kind, text) -> None:
+    with pytest.raises(ChapterError, match="x must be"):
+        parse_value(parameter(kind), text)
+
+
+def test_ranges_and_choices_are_named_in_the_refusal() -> None:
+    with pytest.raises(ChapterError, match=r"float from 0 to 1, got 2\.0"):
+        parse_value(parameter("float", low=0, high=1), "2")
+    with pytest.raises(ChapterError, match="one of a, b, got 'c'"):
+        parse_value(parameter("str", choices=("a", "b")), "c")
+    with pytest.raises(ChapterError, match="got '1e-6'"):
+        validate_values(load_chapter("priors", ROOT), {"noise": "1e-6"})  # as YAML reads it
+
+
+def test_unknown_names_are_refused_with_a_hint() -> None:
+    with pytest.raises(ChapterError, match=r"no parameter 'nois'. Did you mean 'noise'\?"):
+        validate_values(load_chapter("priors", ROOT), {"nois": 1.0})
+    with pytest.raises(ChapterError, match=r"no chapter 'softmx'. Did you mean 'softmax'\?"):
+        load_chapter("softmx", ROOT)
+    with pytest.raises(ChapterError, match="no preset 'slow'; it has: quick"):
+        validate_values(load_chapter("priors", ROOT), {}, "slow")
+
+
+# ---------------------------------------------------------------------------------------------
+# The tagged cell
+# ---------------------------------------------------------------------------------------------
+
+
+def write(path: Path, *cells: tuple[str, bool]) -> Path:
+    notebook = nbformat.v4.new_notebook()
+    for source, tagged in cells:
+        metadata = {"tags": ["parameters"]} if tagged else {}
+        notebook.cells.append(nbformat.v4.new_code_cell(source, metadata=metadata))
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([("x = 1", False)], "exactly one code cell tagged"),
+        ([("x = 1", True), ("y = 2", True)], "exactly one code cell tagged"),
+        ([("n = 2\nm = 2 * n", True)], "m is computed"),
+        ([("import numpy", True)], "assignments of literals only"),
+        ([("x, y = 1, 2", True)], "assignments of literals only"),
+        ([("np = 3", True), ("import numpy as np", False)], r"again elsewhere: \['np'\]"),
+        ([("x = 1", True), ("x = 2", False)], r"again elsewhere: \['x'\]"),
+        ([("x = 1", True), ("for x in range(3):\n    pass", False)], "again elsewhere"),
+    ],
+)
+def test_a_doubtful_parameters_cell_is_refused(tmp_path, cells, message) -> None:
+    with pytest.raises(ChapterError, match=message):
+        tagged_defaults(write(tmp_path / "one.ipynb", *cells))
+
+
+# ---------------------------------------------------------------------------------------------
+# Running
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def book(tmp_path) -> Path:
+    """A small book with one chapter."""
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "_toc.yml").write_text("root: x\n")
+    (tmp_path / "_config.yml").write_text((ROOT / "_config.yml").read_text())
+    (tmp_path / "notebooks" / "parameters.toml").write_text(
+        '[one]\ntitle = "One"\nsummary = "A test."\nseconds = 1\n[one.parameters]\n'
+        'x = { type = "int", low = 0, high = 9, description = "a number" }\n'
+    )
+    write(tmp_path / "notebooks" / "one.ipynb", ("x = 1", True), ("print(x + 1)", False))
+    return tmp_path
+
+
+def leftovers(book: Path) -> list[str]:
+    runs = book / "runs"
+    return sorted(p.name for p in runs.iterdir()) if runs.exists() else []
+
+
+def test_a_run_is_complete_and_recorded(book) -> None:
+    before = (book / "notebooks" / "one.ipynb").read_bytes()
+    target = run_chapter(load_chapter("one", book), {"x": 4})
+    assert sorted(p.name for p in target.iterdir()) == [
+        "notebook.html",
+        "notebook.ipynb",
+        "parameters.json",
+    ]
+    record = json.loads((target / "parameters.json").read_text())
+    assert record["parameters"] == {"x": 4}
+    assert record["versions"]["numpy"]
+    executed = nbformat.read(target / "notebook.ipynb", as_version=4)
+    assert executed.cells[-1].outputs[0].text == "5\n"
+    assert "<pre>5" in (target / "notebook.html").read_text()
+    assert (book / "notebooks" / "one.ipynb").read_bytes() == before
+    assert run_chapter(load_chapter("one", book), {"x": 4}) == target  # replaced, not doubled
+    assert leftovers(book) == [target.name]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise RuntimeError('lost')", "RuntimeError: lost"),
+        ("import sys; sys.exit(0)", "did not run|SystemExit"),
+        ("import os; os._exit(0)", "did not run|died|Dead"),
+    ],
+)
+def test_a_failure_is_told_and_leaves_nothing(book, source, message) -> None:
+    write(book / "notebooks" / "one.ipynb", ("x = 1", True), (source, False), ("print(x)", False))
+    with pytest.raises(ChapterError, match=message):
+        run_chapter(load_chapter("one", book), {})
+    assert leftovers(book) == []
+
+
+def test_sources_and_strange_folders_are_never_written(book) -> None:
+    chapter = load_chapter("one", book)
+    for target in ("notebooks", "notebooks/new", "book/x", ".", "..", "aimlib"):
+        with pytest.raises(ChapterError, match="output must"):
+            run_chapter(chapter, {}, output=book / target)
+    other = book / "mine"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    with pytest.raises(ChapterError, match="new, empty or an earlier result"):
+        run_chapter(chapter, {}, output=other)
+    assert (other / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_foreign_kernel_is_refused(book, monkeypatch) -> None:
+    """A kernel of the name python3 that belongs to another Python would run other code."""
+    kernels = book / "share" / "kernels" / "python3"
+    kernels.mkdir(parents=True)
+    (kernels / "kernel.json").write_text(
+        json.dumps({"argv": ["/usr/bin/false"], "display_name": "x", "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(book / "share"))
+    with pytest.raises(ChapterError, match="runs /usr/bin/false, not"):
+        run_chapter(load_chapter("one", book), {})
+
+
+def test_the_book_is_found_from_below_and_by_name(book, monkeypatch) -> None:
+    assert find_root(book / "notebooks") == book.resolve()
+    monkeypatch.setenv("AIMLIB_BOOK", str(book))
+    assert find_root(Path("/")) == book.resolve()
+    monkeypatch.setenv("AIMLIB_BOOK", str(book / "nowhere"))
+    with pytest.raises(ChapterError, match="AIMLIB_BOOK"):
+        find_root()
+
+
+# ---------------------------------------------------------------------------------------------
+# Every notebook of the book with other parameters
+# ---------------------------------------------------------------------------------------------
+
+
+def results(path: Path) -> str:
+    """Everything a reader would see: printed text, glued numbers and pictures."""
+    seen = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            seen.append(output.get("text", ""))
+            seen.extend(str(output.get("data", {}).get(k)) for k in ("text/plain", "image/png"))
+            seen.append(
+                json.dumps(output.get("data", {}).get("application/papermill.record/text/plain"))
+            )
+    return "\n".join(seen)
+
+
+CASES = [(c, p) for c in CHAPTERS for p in c.parameters]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
+def test_all_parameters_at_once(chapter, tmp_path) -> None:
+    """Every notebook runs, with all its assertions, at the test values of all its parameters."""
+    values = {p.name: p.test_value for p in chapter.parameters}
+    checked = validate_values(chapter, values)
+    execute_notebook(chapter.notebook, tmp_path / "out.ipynb", checked)
+    assert results(tmp_path / "out.ipynb") != results(chapter.notebook)
+
+
+@pytest.mark.parametrize(("chapter", "one"), CASES, ids=[f"{c.name}-{p.name}" for c, p in CASES])
+def test_each_parameter_changes_some_result(chapter, one, tmp_path) -> None:
+    """Against the run with the same test values but this one at its default."""
+    assert one.test_value is not None
+    assert one.test_value != one.default
+    execute_notebook(chapter.notebook, tmp_path / "out.ipynb", {one.name: one.test_value})
+    assert results(tmp_path / "out.ipynb") != results(chapter.notebook)
+
+
+def test_presets_are_valid() -> None:
+    for chapter in CHAPTERS:
+        for preset in chapter.presets:
+            assert validate_values(chapter, {}, preset)
+
+
+# ---------------------------------------------------------------------------------------------
+# The command line
+# ---------------------------------------------------------------------------------------------
+
+
+def aim(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aimlib", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_command_line_lists_and_inspects() -> None:
+    listing = aim("chapters")
+    assert listing.returncode == 0
+    assert all(chapter.name in listing.stdout for chapter in CHAPTERS)
+    inspect = aim("parameters", "softmax")
+    assert "tokens = 2" in inspect.stdout
+    assert "from 2 to 12" in inspect.stdout
+    assert "--preset" in inspect.stdout
+
+
+def test_command_line_refuses_before_anything_runs(book) -> None:
+    for words, message in (
+        (("run", "one", "-p", "X", "3"), "no parameter 'X'"),
+        (("run", "one", "-p", "x", "10"), "int from 0 to 9"),
+        (("run", "one", "-p", "x", "1", "-p", "x", "2"), "given twice"),
+        (("run", "two"), "no chapter 'two'"),
+        (("parameters", "two"), "no chapter 'two'"),
+        (("edition", "nowhere.yml"), "cannot read"),
+    ):
+        result = aim(*words, folder=book)
+        assert result.returncode == 1
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+    assert leftovers(book) == []
+
+
+def test_command_line_runs(book) -> None:
+    result = aim("run", "one", "-p", "x", "7", "--output", "out", folder=book)
+    assert result.returncode == 0, result.stderr
+    assert (book / "out" / "notebook.ipynb").exists()
+    assert aim("nonsense").returncode == 2
+
+
+def test_an_edition_is_the_book_with_other_numbers(tmp_path) -> None:
+    """The numbers in the prose of a chapter come from the re-run notebook."""
+    choices = {"softmax": {"width_ratios": [2.0], "points": 8}}
+    page = chapters.build_edition(choices, tmp_path / "edition", ROOT)
+    text = (page.parent / "book" / "softmax.html").read_text()
+    assert "0.2500" in text  # the threshold at rho = 2
+    assert "0.1875" not in text
+    record = json.loads((page.parent / "parameters.json").read_text())
+    assert record["edition"]["softmax"]["width_ratios"] == [2.0]
+
+
+def test_import_stays_light() -> None:
+    """Importing aimlib must not load notebooks machinery or plotting."""
+    heavy = ("papermill", "nbformat", "matplotlib", "pandas")
+    code = f"import sys, aimlib; print([m for m in {heavy} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
