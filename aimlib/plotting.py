@@ -78,7 +78,7 @@ def _show_retina() -> None:
     except ImportError:
         return
     if get_ipython() is not None:
-        set_matplotlib_formats("retina", metadata={"Software": None})  # type: ignore[no-untyped-call]
+        set_matplotlib_formats("retina", metadata={"Software": None})
 
 
 def _axes(axes: Axes | None) -> tuple[Figure, Axes]:
