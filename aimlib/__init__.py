@@ -1,5 +1,6 @@
 """Bayes-optimal learning of attention-indexed models."""
 
+from aimlib.amp import AMPResult, StreamedDataset, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
 from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
@@ -18,6 +19,7 @@ from aimlib.replica import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AMPResult",
     "AttentionIndexedModel",
     "BayesOptimal",
     "Dataset",
@@ -25,8 +27,10 @@ __all__ = [
     "LinearChannel",
     "SoftmaxChannel",
     "SpectralPrior",
+    "StreamedDataset",
     "WignerPrior",
     "WishartPrior",
+    "amp",
     "attention_indices",
     "bayes_optimal",
     "estimation_error",

@@ -1,0 +1,314 @@
+"""Message passing: against a dense implementation, state evolution, and its own promises."""
+
+import dataclasses
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from aimlib import (
+    AttentionIndexedModel,
+    Dataset,
+    HardmaxChannel,
+    LinearChannel,
+    SoftmaxChannel,
+    StreamedDataset,
+    WignerPrior,
+    WishartPrior,
+    amp,
+    bayes_optimal,
+    state_evolution,
+)
+from aimlib.amp import _denoise
+from aimlib.channels import output_function
+
+SOFTMAX, HARDMAX = SoftmaxChannel(tokens=2), HardmaxChannel(tokens=2)
+
+
+def sensing_matrices(tokens):
+    """Z_ab of amp:sensing, shape (n, T, T, d, d): what the library never builds."""
+    _, t, d = tokens.shape
+    outer = np.einsum("nai,nbj->nabij", tokens, tokens)
+    z = (outer + np.swapaxes(outer, -1, -2)) / (2 * math.sqrt(d))
+    z -= np.eye(t)[:, :, None, None] * np.eye(d) / math.sqrt(d)
+    return z
+
+
+def dense_amp(data, prior, channel, iterations, keep):
+    """amp:iteration written with the tensor of sensing matrices and sums over a <= b."""
+    z = sensing_matrices(data.tokens)
+    n, t, d = data.tokens.shape
+    pairs = [(a, b) for a in range(t) for b in range(a, t)]
+    weights = 1 + np.eye(t)
+    estimate, variance, reaction = prior.mean_eigenvalue * np.eye(d), prior.variance, 0.0
+    g = np.zeros((n, t, t))
+    for _ in range(iterations):
+        omega = np.einsum("nabij,ij->nab", z, estimate) - weights * reaction * g
+        g = output_function(channel, data.outputs, omega, variance)
+        slope = n / d * channel.information_at(variance, prior.second_moment) / variance
+        total = sum(np.einsum("n,nij->ij", g[:, a, b], z[:, a, b]) for a, b in pairs)
+        squares = sum(weights[a, b] * np.sum(g[:, a, b] ** 2) for a, b in pairs)
+        delta = squares / (2 * slope**2)
+        denoised, divergence = _denoise(estimate + total / slope, delta, prior, "tangent")
+        reaction = divergence / (d * slope)
+        estimate = keep * estimate + (1 - keep) * denoised
+        variance = keep * variance + (1 - keep) * prior.mmse(delta)
+    return estimate
+
+
+@pytest.mark.parametrize("channel", [LinearChannel(), SOFTMAX, SoftmaxChannel(tokens=3), HARDMAX])
+def test_matrix_free_iteration_equals_the_dense_one(channel):
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(12, prior, channel).sample(0.6, seed=3)
+    ours = amp(data, prior, channel, iterations=4, damping=0.25, tolerance=1e-300)
+    dense = dense_amp(data, prior, channel, 4, 0.25)
+    np.testing.assert_allclose(ours.estimate, dense, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("denoiser", ["tangent", "clip", "edge", "resolvent"])
+@pytest.mark.parametrize("prior", [WishartPrior(0.4), WignerPrior()])
+def test_divergence_is_the_derivative_of_the_denoiser(prior, denoiser):
+    d, delta, step = 7, 0.3, 1e-5
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((d, d))
+    observed = prior.sample(d, rng) + math.sqrt(delta / (2 * d)) * (noise + noise.T)
+    _, divergence = _denoise(observed, delta, prior, denoiser)
+    expected = 0.0
+    for i in range(d):
+        for j in range(i + 1):
+            bump = np.zeros((d, d))
+            bump[i, j] = bump[j, i] = step
+            above = _denoise(observed + bump, delta, prior, denoiser)[0][i, j]
+            below = _denoise(observed - bump, delta, prior, denoiser)[0][i, j]
+            expected += (above - below) / (2 * step)
+    assert divergence == pytest.approx(expected, rel=2e-5)
+
+
+def test_divergence_tends_to_the_mmse():
+    prior, delta, d = WishartPrior(0.5), 0.4, 700
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((d, d))
+    observed = prior.sample(d, rng) + math.sqrt(delta / (2 * d)) * (noise + noise.T)
+    _, divergence = _denoise(observed, delta, prior, "tangent")
+    assert 2 * delta * divergence / d**2 == pytest.approx(prior.mmse(delta), rel=0.01)
+
+
+def test_tangent_and_clip_agree_with_the_limit_inside_the_support():
+    prior, delta = WishartPrior(0.1), 0.05
+    (low, a), (b, high) = prior.support(delta)
+    inside = np.array([low + 0.1 * (a - low), 0.5 * (b + high)])
+    for denoiser in ("tangent", "clip"):
+        estimate, _ = _denoise(np.diag(inside), delta, prior, denoiser)
+        np.testing.assert_allclose(np.diag(estimate), prior.shrink(inside, delta), rtol=1e-12)
+    outside = np.array([low - 1.0, 0.5 * (a + b), high + 1.0])
+    clipped = np.diag(_denoise(np.diag(outside), delta, prior, "clip")[0])
+    np.testing.assert_allclose(clipped[[0, 2]], prior.shrink(np.array([low, high]), delta, "edge"))
+    tangent = np.diag(_denoise(np.diag(outside), delta, prior, "tangent")[0])
+    assert (np.diff(tangent) > 0).all()
+    slope = prior.shrink(high, delta) - prior.shrink(high - 1e-4, delta)
+    assert tangent[2] - clipped[2] == pytest.approx(float(slope) / 1e-4, rel=1e-2)
+
+
+CASES = [(SOFTMAX, 0.5, 0.10), (SOFTMAX, 2.0, 0.15), (HARDMAX, 0.5, 0.4), (HARDMAX, 1.0, 0.8)]
+
+
+@pytest.mark.parametrize(("channel", "rho", "alpha"), CASES)
+def test_error_is_near_the_bayes_optimal_one(channel, rho, alpha):
+    prior = WishartPrior(rho)
+    model = AttentionIndexedModel(120, prior, channel)
+    results = [amp(model.sample(alpha, seed), prior, channel) for seed in range(3)]
+    assert all(result.converged for result in results)
+    theory = bayes_optimal(alpha, prior, channel).estimation_error
+    errors = [result.estimation_error for result in results]
+    # about three standard errors of three instances at this dimension
+    assert np.mean(errors) == pytest.approx(theory, rel=0.07)
+    assert np.mean([r.predicted_error for r in results]) == pytest.approx(theory, rel=0.07)
+
+
+def test_perfect_recovery_beyond_the_threshold():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(60, prior, SOFTMAX).sample(0.35, seed=0)
+    result = amp(data, prior, SOFTMAX)
+    assert result.converged
+    assert result.estimation_error < 1e-8
+    assert result.predicted_error < 1e-8
+
+
+def test_undamped_trajectory_follows_state_evolution():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(250, prior, HARDMAX).sample(0.4, seed=5)
+    result = amp(data, prior, HARDMAX, damping=0.0, iterations=6, tolerance=1e-300)
+    theory = state_evolution(0.4, prior, HARDMAX, iterations=6)[1:]
+    np.testing.assert_allclose(result.history["estimation_error"], theory, rtol=0.05)
+    np.testing.assert_allclose(result.history["predicted_error"], theory, rtol=0.05)
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("channel", [SOFTMAX, SoftmaxChannel(tokens=3), HARDMAX])
+def test_no_divergence_where_the_textbook_iteration_blows_up(rho, channel):
+    prior = WishartPrior(rho)
+    for share in (0.1, 0.6, 1.5):
+        data = AttentionIndexedModel(50, prior, channel).sample(share * min(rho, 1.0), seed=7)
+        result = amp(data, prior, channel, iterations=60)
+        assert result.status in ("converged", "stalled")
+        assert result.estimation_error < 3.0
+
+
+def test_divergence_is_reported_and_the_estimate_stays_finite():
+    prior = WishartPrior(0.1)
+    data = AttentionIndexedModel(80, prior, SOFTMAX).sample(0.03, seed=0)
+    options = {"denoiser": "resolvent", "onsager": "limit", "noise": "response", "damping": 0.0}
+    result = amp(data, prior, SOFTMAX, **options)
+    assert result.status == "diverged"
+    assert not result.converged
+    assert np.isfinite(result.estimate).all()
+    assert math.isfinite(result.predicted_error)
+
+
+def test_a_fixed_point_that_contradicts_itself_is_not_called_converged():
+    """The textbook response runs away: it claims perfect recovery at the error of no data."""
+    prior = WishartPrior(0.1)
+    data = AttentionIndexedModel(80, prior, SOFTMAX).sample(0.03, seed=0)
+    options = {"denoiser": "resolvent", "onsager": "limit", "response": "squares", "damping": 0.0}
+    result = amp(data, prior, SOFTMAX, **options)
+    assert result.predicted_error < 1e-10 < 0.5 < result.estimation_error
+    assert result.history["consistency"][-1] > 10.0
+    assert result.status == "diverged"
+
+
+def test_damping_moves_the_path_and_not_the_fixed_point():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(80, prior, HARDMAX).sample(0.4, seed=2)
+    ends = [amp(data, prior, HARDMAX, damping=k, tolerance=1e-12) for k in (0.2, 0.6, None)]
+    assert all(end.converged for end in ends)
+    for end in ends[1:]:
+        np.testing.assert_allclose(end.estimate, ends[0].estimate, atol=1e-4)
+
+
+def test_strong_damping_does_not_fake_convergence():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(60, prior, HARDMAX).sample(0.4, seed=2)
+    result = amp(data, prior, HARDMAX, damping=0.9999, iterations=10)
+    # the estimate moves by 1e-8 of its variance only, and yet has not converged
+    assert result.status == "stalled"
+    assert result.history["residual"][-1] > 0.1
+
+
+def test_estimate_turns_with_the_tokens():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(30, prior, HARDMAX).sample(0.5, seed=1)
+    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 30)))
+    turned = Dataset(data.tokens @ turn.T, data.outputs)
+    plain = amp(data, prior, HARDMAX, iterations=8).estimate
+    np.testing.assert_allclose(
+        amp(turned, prior, HARDMAX, iterations=8).estimate, turn @ plain @ turn.T, atol=1e-9
+    )
+
+
+def test_teacher_is_used_for_the_error_only():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(30, prior, SOFTMAX).sample(0.3, seed=1)
+    blind = amp(dataclasses.replace(data, teacher=None), prior, SOFTMAX)
+    seen = amp(data, prior, SOFTMAX)
+    np.testing.assert_array_equal(blind.estimate, seen.estimate)
+    assert blind.estimation_error is None
+    assert "estimation_error" not in blind.history
+    assert "estimation_error" in seen.history
+
+
+def test_mapped_tokens_give_the_result_of_tokens_in_memory(tmp_path):
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(30, prior, HARDMAX).sample(0.5, seed=1)
+    np.save(tmp_path / "tokens.npy", data.tokens)
+    mapped = np.load(tmp_path / "tokens.npy", mmap_mode="r")
+    stream = StreamedDataset.mapped(mapped, data.outputs, data.teacher, block=37)
+    ours, theirs = amp(stream, prior, HARDMAX), amp(data, prior, HARDMAX)
+    np.testing.assert_allclose(ours.estimate, theirs.estimate, atol=1e-8)
+    assert ours.estimation_error == pytest.approx(theirs.estimation_error, abs=1e-8)
+
+
+def test_regenerated_tokens_are_the_same_in_every_pass():
+    prior = WishartPrior(0.5)
+    model = AttentionIndexedModel(40, prior, HARDMAX)
+    stream = StreamedDataset.regenerate(model, 0.5, seed=9, block=100)
+    np.testing.assert_array_equal(stream.source(2), stream.source(2))
+    tokens = np.concatenate([stream.source(k) for k in range(8)])
+    data = Dataset(tokens, stream.outputs, stream.teacher)
+    np.testing.assert_allclose(
+        amp(stream, prior, HARDMAX).estimate, amp(data, prior, HARDMAX).estimate, atol=1e-8
+    )
+
+
+def test_memory_is_a_small_multiple_of_the_tokens():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(60, prior, SOFTMAX).sample(2.0, seed=1)
+    amp(data, prior, SOFTMAX, iterations=1)
+    tracemalloc.start()
+    amp(data, prior, SOFTMAX, iterations=2)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.0 * data.tokens.nbytes
+    assert peak < 0.01 * data.tokens.shape[0] * 60**2 * 8 * 3  # the tensor of sensing matrices
+
+
+def test_callback_sees_the_history():
+    prior, seen = WishartPrior(0.5), []
+    data = AttentionIndexedModel(30, prior, HARDMAX).sample(0.5, seed=1)
+    result = amp(data, prior, HARDMAX, callback=lambda k, record: seen.append((k, record)))
+    assert [k for k, _ in seen] == list(range(1, result.iterations + 1))
+    for name, values in result.history.items():
+        np.testing.assert_array_equal(values, [record[name] for _, record in seen])
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"iterations": 0}, "iterations"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"tolerance": math.nan}, "tolerance"),
+        ({"damping": 1.0}, "damping"),
+        ({"damping": -0.1}, "damping"),
+        ({"denoiser": "edges"}, "denoiser"),
+        ({"onsager": "none"}, "onsager"),
+        ({"noise": "square"}, "noise"),
+        ({"response": ""}, "response"),
+    ],
+)
+def test_bad_options_are_named(options, name):
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(10, prior, SOFTMAX).sample(0.5, seed=1)
+    with pytest.raises(ValueError, match=name):
+        amp(data, prior, SOFTMAX, **options)
+
+
+def test_bad_data_are_named():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(10, prior, SOFTMAX).sample(0.5, seed=1)
+    with pytest.raises(ValueError, match="channel must have the 2 tokens"):
+        amp(data, prior, SoftmaxChannel(tokens=3))
+    with pytest.raises(TypeError, match="dataset"):
+        amp(data.tokens, prior, SOFTMAX)
+    with pytest.raises(ValueError, match="outputs"):
+        StreamedDataset(lambda k: data.tokens, 4, np.ones((5, 2, 3)), 10)
+    with pytest.raises(ValueError, match="tokens must have shape"):
+        StreamedDataset.mapped(data.tokens, data.outputs[1:])
+    with pytest.raises(ValueError, match="source must return tokens"):
+        amp(StreamedDataset(lambda k: data.tokens[:3], 4, data.outputs, 10), prior, SOFTMAX)
+    with pytest.raises(ValueError, match="sample_complexity"):
+        StreamedDataset.regenerate(AttentionIndexedModel(10, prior, SOFTMAX), 1e-9, seed=0)
+
+
+def test_published_quadratic_network(peer_data):
+    """Maillard et al. (2024), one token, d = 100: at least as close to theory as their runs."""
+    theirs = np.genfromtxt(peer_data / "quadratic-AMP_100_0.5_0.0.csv", delimiter=",", names=True)
+    prior, channel = WishartPrior(0.5), LinearChannel(tokens=1)
+    model = AttentionIndexedModel(100, prior, channel)
+    for row in theirs[[1, 3]]:
+        theory = bayes_optimal(float(row["alpha"]), prior, channel).estimation_error
+        ours = [
+            amp(model.sample(float(row["alpha"]), seed), prior, channel).estimation_error
+            for seed in range(4)
+        ]
+        spread = float(row["AMP_std"])
+        assert abs(np.mean(ours) - theory) < abs(row["AMP_mean"] - theory) + spread
