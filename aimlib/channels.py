@@ -521,14 +521,267 @@ def _hardmax_pair_series() -> np.polynomial.Chebyshev:
     return np.polynomial.Chebyshev(coefficients, domain=[0.0, 1.0])
 
 
+# ---------------------------------------------------------------------------------------------
+# Hardmax with three tokens or more.  The output says that in every row one index is the largest:
+# T(T-1) linear constraints on T(T+1)/2 Gaussians, with no closed form.  Given all others, one index
+# is a normal truncated to an interval, so that a Gibbs sampler is exact and never leaves the cone;
+# averaging the conditional means instead of the samples removes most of its noise.
+# ---------------------------------------------------------------------------------------------
+
+
+@njit
+def _truncated_normal(low: float, high: float, uniform: float) -> tuple[float, float]:
+    """Return a draw and the mean of a standard normal truncated to (low, high), in any tail."""
+    flip = low + high > 0.0 if high < math.inf else low > -high
+    if high == math.inf and low == -math.inf:
+        flip = False
+    if flip:  # work where the distribution function is small and accurate
+        low, high = -high, -low
+    log_low = _log_normal_cdf(low) if low > -math.inf else -math.inf
+    log_high = _log_normal_cdf(high) if high < math.inf else 0.0
+    share = math.exp(log_low - log_high) if low > -math.inf else 0.0
+    log_mass = log_high + math.log1p(-share) if share < 1.0 else -math.inf
+    if log_mass == -math.inf or high - low < 1e-9:
+        middle = 0.5 * (low + high)
+        return (-middle, -middle) if flip else (middle, middle)
+    below = math.exp(-0.5 * low * low - log_mass) if low > -math.inf else 0.0
+    above = math.exp(-0.5 * high * high - log_mass) if high < math.inf else 0.0
+    mean = _INVERSE_SQRT_2PI * (below - above)
+    mean = min(max(mean, low), high)
+    probability = math.exp(log_high) * (share + uniform * (1.0 - share))
+    if probability > 1e-290:
+        draw = min(max(_normal_quantile(probability), low), high)
+    else:
+        target = log_high + math.log(share + uniform * (1.0 - share))
+        draw = _normal_quantile_of_log(target, max(low, -1e5), min(high, 40.0))
+    return (-draw, -mean) if flip else (draw, mean)
+
+
+_QUANTILE_CENTRE = (
+    np.array([3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+              1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+              3.3430575583588128105e4, 2.5090809287301226727e3]),
+    np.array([1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+              2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+              5.2264952788528545610e3]),
+)  # fmt: skip
+_QUANTILE_MIDDLE = (
+    np.array([1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+              3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+              2.27238449892691845833e-2, 7.74545014278341407640e-4]),
+    np.array([1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+              1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+              1.05075007164441684324e-9]),
+)  # fmt: skip
+_QUANTILE_TAIL = (
+    np.array([6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+              2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+              2.71155556874348757815e-5, 2.01033439929228813265e-7]),
+    np.array([1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+              7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+              2.04426310338993978564e-15]),
+)  # fmt: skip
+
+
+@njit
+def _rational(x: float, numerator: np.ndarray, denominator: np.ndarray) -> float:
+    top, bottom = 0.0, 0.0
+    for k in range(7, -1, -1):
+        top = top * x + numerator[k]
+        bottom = bottom * x + denominator[k]
+    return top / bottom
+
+
+@njit
+def _normal_quantile(p: float) -> float:
+    """Quantile of the standard normal by the rational functions of Wichura (1988, AS 241)."""
+    q = p - 0.5
+    if abs(q) <= 0.425:
+        return q * _rational(0.180625 - q * q, _QUANTILE_CENTRE[0], _QUANTILE_CENTRE[1])
+    r = math.sqrt(-math.log(p if q < 0.0 else 1.0 - p))
+    if r <= 5.0:
+        x = _rational(r - 1.6, _QUANTILE_MIDDLE[0], _QUANTILE_MIDDLE[1])
+    else:
+        x = _rational(r - 5.0, _QUANTILE_TAIL[0], _QUANTILE_TAIL[1])
+    return -x if q < 0.0 else x
+
+
+@njit
+def _normal_quantile_of_log(target: float, low: float, high: float) -> float:
+    """Solve log Phi(x) = target in (low, high) by Newton's iteration inside a bracket."""
+    x = -math.sqrt(max(-2.0 * target, 0.0)) if target < -3.0 else 0.0
+    if not low < x < high:
+        x = 0.5 * (low + high)
+    for _ in range(60):
+        value = _log_normal_cdf(x)
+        if value > target:
+            high = x
+        else:
+            low = x
+        slope = math.exp(-0.5 * x * x - value) * _INVERSE_SQRT_2PI if x > -30.0 else -x
+        following = x - (value - target) / slope if slope > 0.0 else low
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(following - x) < 1e-9 * max(1.0, abs(x)):
+            return following
+        x = following
+    return x
+
+
+@njit
+def _feasible_start(winner: np.ndarray, start: np.ndarray) -> bool:
+    """Fill indices that obey the output, by heights in the order that it imposes on the pairs."""
+    t = winner.size
+    start[:, :] = 0.0
+    for _ in range(t * t):
+        changed = False
+        for a in range(t):
+            w = winner[a]
+            for b in range(t):
+                if b != w and start[a, w] <= start[a, b]:
+                    start[a, w] = start[a, b] + 1.0
+                    start[w, a] = start[a, w]
+                    changed = True
+        if not changed:
+            return True
+    return False
+
+
+@njit
+def _interval(h: np.ndarray, winner: np.ndarray, a: int, b: int) -> tuple[float, float]:
+    """Interval of h_ab that the output allows, all other indices given."""
+    t = winner.size
+    low, high = -math.inf, math.inf
+    for side in range(2):
+        row, column = (a, b) if side == 0 else (b, a)
+        if winner[row] == column:
+            for c in range(t):
+                if c != column:
+                    low = max(low, h[row, c])
+        else:
+            high = min(high, h[row, winner[row]])
+        if a == b:
+            break
+    return low, high
+
+
+@njit
+def _hardmax_gibbs(
+    winners: np.ndarray,
+    omega: np.ndarray,
+    variance: float,
+    uniforms: np.ndarray,
+    burn: int,
+    first: np.ndarray,
+    second: np.ndarray,
+) -> int:
+    """Fill two means of E[h | y], one from each half of the chain; return a bad row or -1."""
+    n, t = winners.shape
+    sweeps = uniforms.shape[0]
+    h = np.empty((t, t))
+    for k in range(n):
+        if not _feasible_start(winners[k], h):
+            return k
+        h *= math.sqrt(variance)
+        first[k] = 0.0
+        second[k] = 0.0
+        half = (sweeps - burn) // 2
+        for sweep in range(sweeps):
+            position = 0
+            for a in range(t):
+                for b in range(a, t):
+                    scale = math.sqrt(variance * (2.0 if a == b else 1.0))
+                    low, high = _interval(h, winners[k], a, b)
+                    centre = omega[k, a, b]
+                    u = uniforms[sweep, position] + 0.61803398874989485 * k
+                    position += 1
+                    draw, mean = _truncated_normal(
+                        (low - centre) / scale, (high - centre) / scale, u - math.floor(u)
+                    )
+                    h[a, b] = h[b, a] = min(max(centre + scale * draw, low), high)
+                    if sweep >= burn:
+                        target = first if sweep < burn + half else second
+                        target[k, a, b] += (centre + scale * mean) / half
+        for a in range(t):
+            for b in range(a):
+                first[k, a, b] = first[k, b, a]
+                second[k, a, b] = second[k, b, a]
+    return -1
+
+
+def _sampled_posterior(
+    winners: Any, omega: FloatArray, variance: float, sweeps: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """Means of the two halves of the chains, for outputs given by the winner of each row."""
+    t = winners.shape[1]
+    burn = max(10, sweeps // 5)
+    total = burn + 2 * ((sweeps - burn) // 2)
+    # one table of uniforms, shifted by a different multiple of the golden ratio in each sequence
+    uniforms = np.random.default_rng(seed).random((total, t * (t + 1) // 2))
+    first, second = np.empty_like(omega), np.empty_like(omega)
+    bad = _hardmax_gibbs(
+        np.ascontiguousarray(winners), np.ascontiguousarray(omega), variance, uniforms, burn,
+        first, second,
+    )  # fmt: skip
+    if bad >= 0:
+        raise ValueError(
+            f"y must be the hardmax of symmetric indices, got rows with winners "
+            f"{winners[bad].tolist()}, which no symmetric matrix has"
+        )
+    return first, second
+
+
+_SAMPLED_NODES = 8
+
+
+def _sampled_information(
+    tokens: int, ratio: float, draws: int, sweeps: int, seed: int
+) -> tuple[float, float]:
+    """c and its standard error at x = sqrt(V/Q) = ratio, Q = 1.
+
+    By the Nishimori identity c = E[h~ . E[h~ | y]] with h~ the true whitened indices, which is
+    linear in the estimated mean: the noise of the chain averages out and leaves no bias.
+    """
+    rng = np.random.default_rng(seed)
+    v = ratio * ratio
+    rows, columns = np.triu_indices(tokens)
+    scale = np.sqrt(1.0 + (rows == columns))
+    omega, h = np.empty((2, draws, tokens, tokens))
+    known = math.sqrt(max(1.0 - v, 0.0)) * scale * rng.standard_normal((draws, rows.size))
+    truth = rng.standard_normal((draws, rows.size))
+    omega[:, rows, columns] = omega[:, columns, rows] = known
+    full = known + ratio * scale * truth
+    h[:, rows, columns] = h[:, columns, rows] = full
+    first, second = _sampled_posterior(h.argmax(axis=2), omega, v, sweeps, seed + 1)
+    mean = 0.5 * (first + second)[:, rows, columns]
+    samples = np.sum(truth * (mean - known) / (ratio * scale), axis=1)
+    return float(samples.mean()), float(samples.std() / math.sqrt(draws))
+
+
+@functools.cache
+def _sampled_series(tokens: int) -> tuple[FloatArray, float]:
+    """Cubic in x fitted to sampled values of c/x, and the standard error of c relative to c."""
+    nodes = 0.5 * (1.0 + np.cos(np.pi * (np.arange(_SAMPLED_NODES) + 0.5) / _SAMPLED_NODES))
+    values, errors = np.transpose(
+        [_sampled_information(tokens, float(x), 20_000, 40, 100 + i) for i, x in enumerate(nodes)]
+    )
+    fit = np.polynomial.polynomial.polyfit(nodes, values / nodes, 3, w=nodes / errors)
+    return np.asarray(fit), float(np.max(errors / values) / 1.5)
+
+
 @dataclass(frozen=True)
 class HardmaxChannel:
     r"""Row-wise hardmax, :math:`y_{ab} = 1` where :math:`h_{ab}` is the largest of its row, else 0.
 
+    Two tokens are treated exactly.  For more the posterior is sampled with fixed seeds, and
+    :meth:`posterior_mean_with_error` and :meth:`information_with_error` state the errors.
+
     Parameters
     ----------
     tokens : int
-        T = 2.
+        T, at least 2.
+    sweeps : int
+        Sweeps of the Gibbs sampler for three tokens or more.
 
     Examples
     --------
@@ -537,9 +790,11 @@ class HardmaxChannel:
     """
 
     tokens: int = 2
+    sweeps: int = 100
 
     def __post_init__(self) -> None:
-        check.integer("tokens", self.tokens, low=2, high=2)
+        check.integer("tokens", self.tokens, low=2)
+        check.integer("sweeps", self.sweeps, low=20)
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return the one-hot rows, shape (..., T, T); ``rng`` is not used."""
@@ -547,38 +802,87 @@ class HardmaxChannel:
         return np.asarray(np.arange(self.tokens) == h.argmax(axis=-1)[..., None], dtype=np.float64)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        """Return E[h | y], exact and finite for any input (``hardmax:posterior``)."""
+        """Return E[h | y] (``hardmax:posterior``).
+
+        Exact and finite for any input at two tokens; the mean of a Gibbs sampler above.
+
+        Raises
+        ------
+        ValueError
+            If ``y`` is not one-hot, or no symmetric indices have this output.
+        """
+        return self.posterior_mean_with_error(y, omega, variance)[0]
+
+    def posterior_mean_with_error(
+        self, y: ArrayLike, omega: ArrayLike, variance: float
+    ) -> tuple[FloatArray, float]:
+        """Return E[h | y] and the root mean square of its error: 0 for two tokens."""
         outputs, centre, v = _posterior_arguments(y, omega, variance, self.tokens)
         _one_hot(outputs)
-        flat_y = outputs.reshape(-1, 2, 2)
-        flat = np.ascontiguousarray(np.broadcast_to(centre, outputs.shape).reshape(-1, 2, 2))
-        out = np.empty_like(flat)
-        _hardmax_pair(flat_y[:, 0, 0] == 1.0, flat_y[:, 1, 1] == 1.0, flat, v, out)
-        return out.reshape(outputs.shape)
+        t = self.tokens
+        flat_y, flat = outputs.reshape(-1, t, t), np.ascontiguousarray(centre.reshape(-1, t, t))
+        if t == 2:
+            out = np.empty_like(flat)
+            _hardmax_pair(flat_y[:, 0, 0] == 1.0, flat_y[:, 1, 1] == 1.0, flat, v, out)
+            return out.reshape(outputs.shape), 0.0
+        first, second = _sampled_posterior(flat_y.argmax(axis=2), flat, v, self.sweeps, 0)
+        error = float(np.sqrt(np.mean((0.5 * (first - second)) ** 2))) if first.size else 0.0
+        return (0.5 * (first + second)).reshape(outputs.shape), error
 
     def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        """Return c(q), a function of (Q - q)/Q alone, to about 1e-12 (``hardmax:information``)."""
+        """Return c(q), a function of (Q - q)/Q alone (``hardmax:information``).
+
+        To about 1e-12 at two tokens; see :meth:`information_with_error` for more.
+        """
         return self.information_at(_uncertainty(overlap, second_moment), second_moment)
+
+    def information_with_error(self, overlap: float, second_moment: float) -> tuple[float, float]:
+        """Return c(q) and its standard error: 0 for two tokens, about 1 percent above."""
+        value = float(self.information(overlap, second_moment))
+        return value, 0.0 if self.tokens == 2 else value * _sampled_series(self.tokens)[1]
 
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
         """Return c as a function of the uncertainty V = Q - q."""
         x = np.sqrt(_variances(variance, second_moment) / second_moment)
-        return _like(
-            x * np.polynomial.chebyshev.chebval(2.0 * x - 1.0, _hardmax_pair_series().coef)
-        )
+        if self.tokens == 2:
+            series = _hardmax_pair_series().coef
+            return _like(x * np.polynomial.chebyshev.chebval(2.0 * x - 1.0, series))
+        series = _sampled_series(self.tokens)[0]
+        return _like(np.asarray(x * np.polynomial.polynomial.polyval(x, series)))
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`-\Psi_{out} = \int_0^x (c/x')\,dx'` at :math:`x=\sqrt{V/Q}`, in nats."""
         x = np.sqrt(_variances(variance, second_moment) / second_moment)
-        return _like(np.asarray(_hardmax_pair_series().integ(lbnd=0.0)(x)))
+        if self.tokens == 2:
+            return _like(np.asarray(_hardmax_pair_series().integ(lbnd=0.0)(x)))
+        integral = np.polynomial.polynomial.polyint(_sampled_series(self.tokens)[0])
+        return _like(np.asarray(np.polynomial.polynomial.polyval(x, integral)))
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return the share of misclassified rows, :math:`\arccos(\sqrt{q/Q})/\pi`.
+        r"""Return the share of misclassified rows by the guess hardmax(omega).
 
-        Computed as :math:`\arcsin(\sqrt{V/Q})/\pi` (``hardmax:misclassification``).
+        At two tokens :math:`\arccos(\sqrt{q/Q})/\pi`, computed as :math:`\arcsin(\sqrt{V/Q})/\pi`
+        (``hardmax:misclassification``); above by quasi-Monte Carlo to about 1e-3.
         """
         x = np.sqrt(_variances(variance, second_moment) / second_moment)
-        return _like(np.asarray(np.arcsin(np.minimum(x, 1.0)) / math.pi))
+        if self.tokens == 2:
+            return _like(np.asarray(np.arcsin(np.minimum(x, 1.0)) / math.pi))
+        values = [_misclassified(self.tokens, float(ratio)) for ratio in np.ravel(x)]
+        return _like(np.array(values).reshape(np.shape(x)))
+
+
+def _misclassified(tokens: int, ratio: float) -> float:
+    """Share of rows whose largest index changes between omega and h, at x = sqrt(V/Q)."""
+    rows, columns = np.triu_indices(tokens)
+    scale = np.sqrt(1.0 + (rows == columns))
+    law = qmc.MultivariateNormalQMC(np.zeros(2 * rows.size), rng=np.random.default_rng(0))
+    normal = law.random(2**15)
+    omega, h = np.empty((2, normal.shape[0], tokens, tokens))
+    known = math.sqrt(max(1.0 - ratio * ratio, 0.0)) * scale * normal[:, : rows.size]
+    omega[:, rows, columns] = omega[:, columns, rows] = known
+    full = known + ratio * scale * normal[:, rows.size :]
+    h[:, rows, columns] = h[:, columns, rows] = full
+    return float(np.mean(omega.argmax(axis=2) != h.argmax(axis=2)))
 
 
 # ---------------------------------------------------------------------------------------------

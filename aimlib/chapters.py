@@ -408,6 +408,7 @@ def execute_notebook(
 ) -> None:
     """Execute a notebook with papermill and make sure that every cell of it ran."""
     import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     try:
         papermill.execute_notebook(
@@ -426,6 +427,8 @@ def execute_notebook(
             f"cell {error.exec_count} of {source.name} failed with {error.ename}: {error.evalue}\n"
             + "\n".join(error.traceback[-3:])
         ) from None
+    except (CellTimeoutError, DeadKernelError) as error:
+        raise ChapterError(f"{source.name} did not run to its end: {error}") from None
     _require_complete(target, source.name)
 
 

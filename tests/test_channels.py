@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
-from aimlib import HardmaxChannel, LinearChannel, SoftmaxChannel
+from aimlib import HardmaxChannel, LinearChannel, SoftmaxChannel, channels
 from aimlib.channels import output_function
 
 
@@ -305,3 +305,85 @@ def test_bad_arguments_are_refused_by_name() -> None:
             channel.output(np.array([[0.0, 1.0], [2.0, 0.0]]))
     with pytest.raises(ValueError, match="one-hot"):
         HardmaxChannel().posterior_mean(y, omega, 1.0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Hardmax, three tokens and more
+# ---------------------------------------------------------------------------------------------
+
+
+def test_normal_quantile() -> None:
+    probability = np.concatenate([np.logspace(-280, -1, 60), np.linspace(0.11, 0.9999, 60)])
+    ours = [channels._normal_quantile(p) for p in probability]
+    assert ours == pytest.approx(special.ndtri(probability), rel=1e-13, abs=1e-15)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.floats(-50, 50), st.floats(1e-3, 30), st.floats(0.001, 0.999))
+def test_truncated_normal_draws_and_means(low, width, uniform) -> None:
+    high = low + width
+    draw, mean = channels._truncated_normal(low, high, uniform)
+    assert low <= draw <= high
+    assert low <= mean <= high
+    if abs(low) < 6:
+        law = stats.truncnorm(low, high)
+        assert mean == pytest.approx(law.mean(), rel=1e-5, abs=1e-5)
+        assert law.cdf(draw) == pytest.approx(uniform, abs=1e-6) or law.sf(draw) == pytest.approx(
+            uniform, abs=1e-6
+        )
+
+
+def test_sampled_posterior_agrees_with_the_exact_one_at_two_tokens() -> None:
+    """hardmax:posterior through the sampler for many tokens, run at T = 2."""
+    rng = np.random.default_rng(21)
+    omega = symmetric_normal(rng, 6, 2, 1.0)
+    y = HardmaxChannel().output(omega + symmetric_normal(rng, 6, 2, 0.8))
+    exact = HardmaxChannel().posterior_mean(y, omega, 0.8)
+    first, second = channels._sampled_posterior(y.argmax(2), omega, 0.8, 40_000, 0)
+    assert 0.5 * (first + second) == pytest.approx(exact, abs=0.02)
+
+
+def test_sampled_posterior_at_three_tokens_against_rejection() -> None:
+    """The mean over the draws that have the output, and the stated error."""
+    rng = np.random.default_rng(22)
+    omega = symmetric_normal(rng, 1, 3, 0.5)
+    y = HardmaxChannel(3).output(omega + symmetric_normal(rng, 1, 3, 0.7))
+    draws = omega + symmetric_normal(rng, 400_000, 3, 0.7)
+    kept = draws[(HardmaxChannel(3).output(draws) == y).all(axis=(1, 2))]
+    assert len(kept) > 1000
+    mean, error = HardmaxChannel(3, sweeps=20_000).posterior_mean_with_error(y, omega, 0.7)
+    assert mean[0] == pytest.approx(kept.mean(axis=0), abs=6 * kept.std() / np.sqrt(len(kept)))
+    assert 0 < error < 0.03
+
+
+def test_sampled_information_at_three_tokens() -> None:
+    """hardmax:start: c(0) by grouping draws by their output is about 2.852."""
+    rng = np.random.default_rng(23)
+    h = symmetric_normal(rng, 400_000, 3, 1.0)
+    code = h.argmax(axis=2) @ [9, 3, 1]
+    rows, columns = np.triu_indices(3)
+    white = h[:, rows, columns] / np.sqrt(1 + (rows == columns))
+    direct = sum(
+        np.mean(code == k) * np.sum(white[code == k].mean(axis=0) ** 2) for k in np.unique(code)
+    )
+    assert direct == pytest.approx(2.852, abs=0.01)
+    value, error = HardmaxChannel(3).information_with_error(0.0, 1.5)
+    assert value == pytest.approx(direct, abs=3 * error)
+    assert value == pytest.approx(2.852, abs=0.03)
+    assert error < 0.05 * value
+
+
+def test_an_impossible_output_is_refused() -> None:
+    """Winners 2, 3, 1 would need h_12 > h_13 > h_23 > h_12."""
+    y = np.zeros((1, 3, 3))
+    y[0, 0, 1] = y[0, 1, 2] = y[0, 2, 0] = 1.0
+    with pytest.raises(ValueError, match="no symmetric matrix"):
+        HardmaxChannel(3).posterior_mean(y, np.zeros((1, 3, 3)), 1.0)
+
+
+def test_misclassification_at_three_tokens_by_simulation() -> None:
+    rng, v, total = np.random.default_rng(24), 0.3, 1.5
+    omega = symmetric_normal(rng, 100_000, 3, total - v)
+    h = omega + symmetric_normal(rng, 100_000, 3, v)
+    wrong = np.mean(h.argmax(2) != omega.argmax(2))
+    assert HardmaxChannel(3).generalization_error(v, total) == pytest.approx(wrong, abs=0.004)
