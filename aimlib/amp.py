@@ -41,8 +41,8 @@ Denoiser = Literal["tangent", "clip", "edge", "resolvent", "empirical"]
 _DENOISERS = ("tangent", "clip", "edge", "resolvent", "empirical")
 _BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
 _LEAST_DAMPING, _MOST_DAMPING = 0.3, 0.95
-_RECOVERED = 1e-10  # error, relative to the variance of the prior, that counts as perfect recovery
-_CONTRADICTION = 10.0  # squares of g over their expectation that no correct V can explain
+_ABSOLUTE_BELOW = 1e-4  # share of the prior variance below which the tolerance is absolute
+_CONTRADICTION = 10.0  # factor between the squares of g and their expectation, either way
 _OUT_OF_RANGE = 1e4  # self-overlap, relative to the second moment, that counts as divergence
 
 
@@ -194,7 +194,7 @@ class AMPResult:
     status : {"converged", "stalled", "diverged"}
         "converged" when the residual fell below the tolerance, "stalled" when it did not within
         the iterations allowed, "diverged" when an iterate left all bounds or when the squares of g
-        exceed tenfold what the claimed error allows: a fixed point that contradicts itself.
+        are off tenfold from what the claimed error asks: a fixed point that contradicts itself.
     converged : bool
         Whether status is "converged".
     iterations : int
@@ -249,7 +249,8 @@ def amp(
         Most iterations to do.
     tolerance : float
         Converged when :math:`\|D(R)-\hat S\|_F^2/d` is at most this share of the predicted error.
-        The left side is the undamped step, so that damping cannot fake convergence.
+        The left side is the undamped step, so that damping cannot fake convergence.  Below 1e-4 of
+        the variance of the prior the share is of that: perfect recovery has no end.
     damping : float, optional
         Share of the old estimate that is kept, in [0, 1).  By default it starts at 0.3 and adapts:
         successive steps that point against each other without shrinking raise it, steps that
@@ -344,9 +345,10 @@ def amp(
             break
         records.append(record)
         _report(iteration, record, callback, bar)
-        if record["residual"] <= tol * max(predicted, _RECOVERED * prior.variance):
+        if record["residual"] <= tol * max(predicted, _ABSOLUTE_BELOW * prior.variance):
             estimate = denoised
-            status = "converged" if record["consistency"] < _CONTRADICTION else "diverged"
+            sound = 1.0 / _CONTRADICTION < record["consistency"] < _CONTRADICTION
+            status = "converged" if sound else "diverged"
             break
         estimate = estimate + (1.0 - keep) * step
         variance = max(keep * variance + (1.0 - keep) * predicted, 1e-290)

@@ -177,6 +177,16 @@ def test_a_fixed_point_that_contradicts_itself_is_not_called_converged():
     assert result.status == "diverged"
 
 
+def test_an_estimate_that_explains_the_outputs_too_well_is_not_called_converged():
+    """The empirical spectrum inflates the estimate until every hardmax output is reproduced."""
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(60, prior, HARDMAX).sample(0.4, seed=0)
+    result = amp(data, prior, HARDMAX, denoiser="empirical")
+    assert result.predicted_error < 1e-8 < 0.5 < result.estimation_error
+    assert result.history["consistency"][-1] < 0.1
+    assert result.status == "diverged"
+
+
 def test_damping_moves_the_path_and_not_the_fixed_point():
     prior = WishartPrior(0.5)
     data = AttentionIndexedModel(80, prior, HARDMAX).sample(0.4, seed=2)
