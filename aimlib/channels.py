@@ -25,7 +25,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from aimlib import _validation as check
 from aimlib._compile import njit
@@ -275,6 +274,8 @@ def _softmax_error_pair(variance: float, second_moment: float, beta: float) -> f
 
 
 def _softmax_error_sampled(variance: float, second_moment: float, channel: SoftmaxChannel) -> float:
+    from scipy.stats import qmc  # half a second of import that few sessions need
+
     t = channel.tokens
     rows, columns = np.triu_indices(t)
     scale = np.sqrt(1.0 + (rows == columns))
@@ -873,6 +874,8 @@ class HardmaxChannel:
 
 def _misclassified(tokens: int, ratio: float) -> float:
     """Share of rows whose largest index changes between omega and h, at x = sqrt(V/Q)."""
+    from scipy.stats import qmc
+
     rows, columns = np.triu_indices(tokens)
     scale = np.sqrt(1.0 + (rows == columns))
     law = qmc.MultivariateNormalQMC(np.zeros(2 * rows.size), rng=np.random.default_rng(0))

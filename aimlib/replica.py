@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from aimlib import _validation as check
 from aimlib._validation import FloatArray
@@ -45,6 +45,14 @@ __all__ = [
 # Effective noises beyond which S is recovered, or unknown, to rounding.
 _LOG_SMALLEST = math.log(1e-30)
 _LOG_LARGEST = math.log(1e15)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> tuple[float, bool]:
+    """Brent's root of a function in a bracket, and whether it was reached."""
+    from scipy.optimize import brentq  # not at the top: importing aimlib must stay quick
+
+    root, report = brentq(function, low, high, xtol=1e-15, rtol=1e-15, full_output=True, disp=False)
+    return float(root), bool(report.converged)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -194,8 +202,8 @@ def _effective_noise(alpha: float, prior: Prior, channel: Channel) -> tuple[floa
         if low < _LOG_SMALLEST:
             # a noiseless channel has reached recovery to rounding; any other has not been solved
             return 0.0, math.isfinite(threshold)
-    root, report = brentq(excess, low, high, xtol=1e-15, rtol=1e-15, full_output=True, disp=False)
-    return math.exp(root), bool(report.converged)
+    root, converged = _root(excess, low, high)
+    return math.exp(root), converged
 
 
 # ---------------------------------------------------------------------------------------------
@@ -271,7 +279,7 @@ def fixed_points(
 
     gap = np.array([excess(x) for x in grid])
     roots = [
-        brentq(excess, grid[i], grid[i + 1], xtol=1e-14, rtol=1e-14)
+        _root(excess, grid[i], grid[i + 1])[0]
         for i in np.flatnonzero(np.sign(gap[:-1]) * np.sign(gap[1:]) < 0)
     ]
     return np.asarray(prior.mmse(np.exp(np.sort(roots))))
@@ -403,11 +411,10 @@ def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any
         if target >= last:
             overlaps[i] = 1.0
         elif target > first:
-            log_x = brentq(
-                lambda s, goal=target: math.log(complexity(math.exp(s)) / goal),
+            log_x, _ = _root(
+                lambda s, goal=target: math.log(complexity(math.exp(s)) / goal),  # type: ignore[misc]
                 math.log(1e-15),
                 0.0,
-                xtol=1e-14,
             )
             overlaps[i] = (1.0 - math.exp(log_x)) ** 2
     return _like(overlaps.reshape(targets.shape))

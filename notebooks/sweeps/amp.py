@@ -66,9 +66,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "A from squares": {**TEXTBOOK, "response": "squares"},
     "A from the channel": {**TEXTBOOK, "noise": "response"},
     "+ damping": {**TEXTBOOK, "noise": "response", "damping": 0.3},
-    "+ edge": {"denoiser": "edge", "onsager": "limit", "noise": "response", "damping": 0.3},
-    "+ tangent": {"denoiser": "tangent", "onsager": "limit", "noise": "response", "damping": 0.3},
-    "+ measured noise": {"denoiser": "tangent", "onsager": "limit", "damping": 0.3},
+    "+ edge": {
+        "denoiser": "edge",
+        "onsager": "limit",
+        "noise": "response",
+        "damping": 0.3,
+    },
+    "+ tangent": {
+        "denoiser": "tangent",
+        "onsager": "limit",
+        "noise": "response",
+        "damping": 0.3,
+    },
+    "+ measured noise": {
+        "denoiser": "tangent",
+        "onsager": "limit",
+        "damping": 0.3,
+    },
     "+ divergence": {"denoiser": "tangent", "damping": 0.3},
     "resolvent": {"denoiser": "resolvent"},
     "edge": {"denoiser": "edge"},
@@ -99,7 +113,9 @@ def natural(name: str, tokens: int, rho: float) -> float:
     return strong_recovery_threshold(WishartPrior(rho), channel)
 
 
-def case(name: str, tokens: int, rho: float, alpha: float, d: int, **extra: Any) -> dict[str, Any]:
+def case(
+    name: str, tokens: int, rho: float, alpha: float, d: int, **extra: Any
+) -> dict[str, Any]:
     base = {"noise": 0.0, "token_law": "gaussian", "variant": "default"}
     return {
         "channel": name,
@@ -121,44 +137,89 @@ def figure() -> Iterator[dict[str, Any]]:
     """The Bayes-optimal curves at d = 100."""
     soft = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)
     hard = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6)
-    for seed, (name, t), rho in product(range(10), CHANNELS, (0.1, 0.5, 1.0, 2.0)):
-        scale = natural(name, t, rho) if name == "softmax" else min(2.0 * rho, 1.0)
+    for seed, (name, t), rho in product(
+        range(10), CHANNELS, (0.1, 0.5, 1.0, 2.0)
+    ):
+        scale = (
+            natural(name, t, rho) if name == "softmax" else min(2.0 * rho, 1.0)
+        )
         for share in soft if name == "softmax" else hard:
             yield case(name, t, rho, share * scale, 100, seed=seed)
 
 
 def cures() -> Iterator[dict[str, Any]]:
     """One change to the iteration after another, on four problems of rising difficulty."""
-    problems = (("hardmax", 0.5, 0.4), ("hardmax", 0.1, 0.04), ("softmax", 0.5, 0.1))
+    problems = (
+        ("hardmax", 0.5, 0.4),
+        ("hardmax", 0.1, 0.04),
+        ("softmax", 0.5, 0.1),
+    )
     problems += (("softmax", 0.1, 0.03),)
-    for seed, (name, rho, alpha), variant in product(range(10), problems, VARIANTS):
+    for seed, (name, rho, alpha), variant in product(
+        range(10), problems, VARIANTS
+    ):
         if variant not in ("loose", "short"):
             yield case(name, 2, rho, alpha, 100, variant=variant, seed=seed)
 
 
 def grid() -> Iterator[dict[str, Any]]:
     """Does anything diverge?  d = 100: all; larger d: where the samples are few."""
-    widths, shares = (0.02, 0.05, 0.1, 0.5, 1.0, 2.0), (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
-    for d, (name, t), rho, share in product((100, 200, 400), CHANNELS, widths, shares):
+    widths, shares = (
+        (0.02, 0.05, 0.1, 0.5, 1.0, 2.0),
+        (0.1, 0.2, 0.4, 0.8, 1.5, 3.0),
+    )
+    for d, (name, t), rho, share in product(
+        (100, 200, 400), CHANNELS, widths, shares
+    ):
         alpha = share * natural(name, t, rho)
         if d == 100 or alpha * t * d**4 < (1.5e8 if d == 200 else 8e8):
-            yield case(name, t, rho, alpha, d, variant="default" if d == 100 else "short", seed=0)
+            yield case(
+                name,
+                t,
+                rho,
+                alpha,
+                d,
+                variant="default" if d == 100 else "short",
+                seed=0,
+            )
 
 
 def sizes() -> Iterator[dict[str, Any]]:
     """The gap to the limit as d grows."""
     problems = (("softmax", 2, 0.5, 0.1), ("hardmax", 2, 0.5, 0.2))
-    for d, seeds in ((50, 60), (71, 40), (100, 30), (141, 20), (200, 12), (283, 6), (400, 4)):
+    for d, seeds in (
+        (50, 60),
+        (71, 40),
+        (100, 30),
+        (141, 20),
+        (200, 12),
+        (283, 6),
+        (400, 4),
+    ):
         for seed, (name, t, rho, alpha) in product(range(seeds), problems):
-            yield case(name, t, rho, alpha, d, seed=seed, variant="default" if d < 283 else "loose")
+            yield case(
+                name,
+                t,
+                rho,
+                alpha,
+                d,
+                seed=seed,
+                variant="default" if d < 283 else "loose",
+            )
 
 
 def small_width() -> Iterator[dict[str, Any]]:
     """Weak recovery of hardmax at d = 800."""
-    for seed, rho, rescaled in product(range(4), (0.02,), (0.3, 0.45, 0.5, 0.6, 0.8)):
-        yield case("hardmax", 2, rho, rho * rescaled, 800, seed=seed, variant="loose")
+    for seed, rho, rescaled in product(
+        range(4), (0.02,), (0.3, 0.45, 0.5, 0.6, 0.8)
+    ):
+        yield case(
+            "hardmax", 2, rho, rho * rescaled, 800, seed=seed, variant="loose"
+        )
     for seed, rescaled in product(range(2), (0.3, 0.5, 0.8)):
-        yield case("hardmax", 2, 0.05, 0.05 * rescaled, 800, seed=seed, variant="loose")
+        yield case(
+            "hardmax", 2, 0.05, 0.05 * rescaled, 800, seed=seed, variant="loose"
+        )
 
 
 def quadratic() -> Iterator[dict[str, Any]]:
@@ -178,15 +239,23 @@ def universality() -> Iterator[dict[str, Any]]:
 
 def large() -> Iterator[dict[str, Any]]:
     """One run of each channel at d = 1000, tokens regenerated block by block."""
-    yield case("hardmax", 2, 0.5, 0.05, 1000, variant="loose", seed=0, stream=True)
-    yield case("softmax", 2, 0.5, 0.05, 1000, variant="loose", seed=0, stream=True)
+    yield case(
+        "hardmax", 2, 0.5, 0.05, 1000, variant="loose", seed=0, stream=True
+    )
+    yield case(
+        "softmax", 2, 0.5, 0.05, 1000, variant="loose", seed=0, stream=True
+    )
 
 
 def trajectories() -> Iterator[dict[str, Any]]:
     """Iteration by iteration, undamped for hardmax and with fixed damping for softmax."""
     for seed in range(10):
-        yield case("hardmax", 2, 0.5, 0.4, 200, variant="undamped", seed=seed, path=12)
-        yield case("softmax", 2, 0.5, 0.1, 200, variant="damping 0.3", seed=seed, path=20)
+        yield case(
+            "hardmax", 2, 0.5, 0.4, 200, variant="undamped", seed=seed, path=12
+        )
+        yield case(
+            "softmax", 2, 0.5, 0.1, 200, variant="damping 0.3", seed=seed, path=20
+        )
 
 
 EXPERIMENTS = {
@@ -212,9 +281,16 @@ EXPERIMENTS = {
 
 def run(settings: dict[str, Any]) -> list[dict[str, Any]]:
     """One run of message passing; with "path" one row for each iteration."""
-    channel = make_channel(settings["channel"], settings["tokens"], settings["noise"])
-    prior, alpha = WishartPrior(settings["width_ratio"]), settings["sample_complexity"]
-    model = AttentionIndexedModel(settings["dimension"], prior, channel, settings["token_law"])
+    channel = make_channel(
+        settings["channel"], settings["tokens"], settings["noise"]
+    )
+    prior, alpha = (
+        WishartPrior(settings["width_ratio"]),
+        settings["sample_complexity"],
+    )
+    model = AttentionIndexedModel(
+        settings["dimension"], prior, channel, settings["token_law"]
+    )
     if settings.get("stream"):
         data: Any = StreamedDataset.regenerate(model, alpha, settings["seed"])
     else:
@@ -230,16 +306,28 @@ def run(settings: dict[str, Any]) -> list[dict[str, Any]]:
         "iterations": result.iterations,
         "estimation_error": result.estimation_error,
         "predicted_error": result.predicted_error,
-        "bayes_optimal_error": bayes_optimal(alpha, prior, channel).estimation_error,
+        "bayes_optimal_error": bayes_optimal(
+            alpha, prior, channel
+        ).estimation_error,
         "largest_damping": max(result.history.get("damping", [0.0])),
         "seconds": seconds,
     }
     keys = {name: settings[name] for name in COLUMNS}
     if "path" not in settings:
         return [keys | row]
-    paths = zip(result.history["estimation_error"], result.history["predicted_error"], strict=True)
+    paths = zip(
+        result.history["estimation_error"],
+        result.history["predicted_error"],
+        strict=True,
+    )
     return [
-        keys | row | {"iterations": t + 1, "estimation_error": error, "predicted_error": predicted}
+        keys
+        | row
+        | {
+            "iterations": t + 1,
+            "estimation_error": error,
+            "predicted_error": predicted,
+        }
         for t, (error, predicted) in enumerate(paths)
     ]
 
@@ -249,7 +337,9 @@ def record(name: str) -> None:
     done: set[tuple[str, ...]] = set()
     if table.exists():
         with table.open(newline="") as handle:
-            done = {tuple(row[c] for c in COLUMNS) for row in csv.DictReader(handle)}
+            done = {
+                tuple(row[c] for c in COLUMNS) for row in csv.DictReader(handle)
+            }
     fresh = not done
     with table.open("a", newline="") as handle:
         writer = csv.DictWriter(handle, COLUMNS + RESULTS)
@@ -272,7 +362,9 @@ def record(name: str) -> None:
         "experiment": name,
         "description": " ".join((EXPERIMENTS[name].__doc__ or "").split()),
         "command": f"python notebooks/sweeps/amp.py {name}",
-        "variants": {v: VARIANTS[v] for v in sorted({row["variant"] for row in rows})},
+        "variants": {
+            v: VARIANTS[v] for v in sorted({row["variant"] for row in rows})
+        },
         "runs": len(runs),
         "seconds": round(sum(runs.values()), 1),
         "versions": {
@@ -290,7 +382,9 @@ def record(name: str) -> None:
 if __name__ == "__main__":
     unknown = sorted(set(sys.argv[1:]) - set(EXPERIMENTS))
     if unknown:
-        sys.exit(f"unknown experiments {unknown}; choose from {sorted(EXPERIMENTS)}")
+        sys.exit(
+            f"unknown experiments {unknown}; choose from {sorted(EXPERIMENTS)}"
+        )
     DATA.mkdir(parents=True, exist_ok=True)
     for chosen in sys.argv[1:] or EXPERIMENTS:
         record(chosen)
