@@ -236,10 +236,7 @@ def results(path: Path) -> str:
     for cell in nbformat.read(path, as_version=4).cells:
         for output in cell.get("outputs", []):
             seen.append(output.get("text", ""))
-            seen.extend(str(output.get("data", {}).get(k)) for k in ("text/plain", "image/png"))
-            seen.append(
-                json.dumps(output.get("data", {}).get("application/papermill.record/text/plain"))
-            )
+            seen.append(json.dumps(output.get("data", {}), sort_keys=True))
     return "\n".join(seen)
 
 
