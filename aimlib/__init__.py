@@ -2,6 +2,7 @@
 
 from aimlib.amp import AMPResult, StreamedDataset, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
+from aimlib.deep import deep_attention, deep_attention_from_indices
 from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
 from aimlib.replica import (
@@ -33,6 +34,8 @@ __all__ = [
     "amp",
     "attention_indices",
     "bayes_optimal",
+    "deep_attention",
+    "deep_attention_from_indices",
     "estimation_error",
     "fixed_points",
     "free_entropy",
