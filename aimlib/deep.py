@@ -3,7 +3,7 @@ r"""Deep attention, and the index matrices of the first layer that are all it de
 A network of L tied attention layers with skip connections acts on a sequence
 :math:`X_0\in\mathbb{R}^{T\times d}` as (``deep:layers``)
 
-.. math:: X_\ell = \bigl[cI + \sigma_\beta(X_{\ell-1}S_\ell X_{\ell-1}^\top/\sqrt d)\bigr]X_{\ell-1},
+.. math:: X_\ell = \bigl[cI+\sigma_\beta(X_{\ell-1}S_\ell X_{\ell-1}^\top/\sqrt d)\bigr]X_{\ell-1},
           \qquad y = \sigma_\beta(X_{L-1}S_LX_{L-1}^\top/\sqrt d).
 
 Every layer is a mixture of the original tokens, :math:`X_\ell = B_\ell X_0`, with T x T mixing
