@@ -3,6 +3,7 @@
 from aimlib.amp import AMPResult, StreamedDataset, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
 from aimlib.deep import deep_attention, deep_attention_from_indices
+from aimlib.descent import DescentResult, averaged_gradient_descent, gradient_descent
 from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
 from aimlib.replica import (
@@ -24,6 +25,7 @@ __all__ = [
     "AttentionIndexedModel",
     "BayesOptimal",
     "Dataset",
+    "DescentResult",
     "HardmaxChannel",
     "LinearChannel",
     "SoftmaxChannel",
@@ -33,12 +35,14 @@ __all__ = [
     "WishartPrior",
     "amp",
     "attention_indices",
+    "averaged_gradient_descent",
     "bayes_optimal",
     "deep_attention",
     "deep_attention_from_indices",
     "estimation_error",
     "fixed_points",
     "free_entropy",
+    "gradient_descent",
     "hardmax_asymptotic_error",
     "small_width_overlap",
     "state_evolution",

@@ -1,0 +1,192 @@
+"""Gradients against finite differences and dual numbers, training against what it must reach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aimlib import (
+    AttentionIndexedModel,
+    Dataset,
+    HardmaxChannel,
+    LinearChannel,
+    SoftmaxChannel,
+    WishartPrior,
+    attention_indices,
+    averaged_gradient_descent,
+    bayes_optimal,
+    estimation_error,
+    gradient_descent,
+)
+from aimlib.descent import loss_and_gradient
+
+
+def problem(channel, d: int = 8, alpha: float = 0.5, seed: int = 0) -> Dataset:
+    return AttentionIndexedModel(d, WishartPrior(0.5), channel).sample(alpha, seed)
+
+
+CASES = [
+    (SoftmaxChannel(2), "squared"),
+    (SoftmaxChannel(3, 2.0), "squared"),
+    (SoftmaxChannel(4, 0.7), "cross-entropy"),
+    (LinearChannel(1), "squared"),
+    (LinearChannel(2), "squared"),
+]
+
+
+@pytest.mark.parametrize(("channel", "loss"), CASES)
+def test_gradient_against_finite_differences(channel, loss) -> None:
+    """descent:gradient, entry by entry, for two starts and with weight decay."""
+    data, rng = problem(channel), np.random.default_rng(1)
+    w = rng.standard_normal((2, 8, 3))
+    _, gradient = loss_and_gradient(w, data, channel, loss, 0.3)
+    step = 1e-6
+    for k, i, j in ((0, 0, 0), (0, 7, 2), (1, 3, 1), (1, 5, 0)):
+        up, down = w.copy(), w.copy()
+        up[k, i, j] += step
+        down[k, i, j] -= step
+        plus, _ = loss_and_gradient(up, data, channel, loss, 0.3)
+        minus, _ = loss_and_gradient(down, data, channel, loss, 0.3)
+        assert gradient[k, i, j] == pytest.approx(
+            (plus - minus)[k] / (2 * step), rel=2e-6, abs=1e-9
+        )
+        assert (plus - minus)[1 - k] == 0.0  # the starts do not interact
+
+
+@pytest.mark.parametrize(("channel", "loss"), CASES)
+def test_gradient_against_complex_step_differentiation(channel, loss) -> None:
+    """An independent reference: the loss for complex weights, derivative to rounding."""
+    data, rng = problem(channel, d=6), np.random.default_rng(2)
+    w = rng.standard_normal((6, 4))
+
+    def reference(weights):
+        total = 0.0
+        s = weights @ weights.T / np.sqrt(weights.shape[0] * weights.shape[1])
+        for x, y in zip(data.tokens, data.outputs, strict=True):
+            h = (x @ s @ x.T - np.eye(len(x)) * np.trace(s)) / np.sqrt(6)
+            if isinstance(channel, LinearChannel):
+                total += np.sum((h - y) ** 2)
+                continue
+            p = np.exp(channel.inverse_temperature * h)
+            p = p / p.sum(axis=1, keepdims=True)
+            total += np.sum((p - y) ** 2) if loss == "squared" else -np.sum(y * np.log(p))
+        return total / len(data.tokens)
+
+    value, gradient = loss_and_gradient(w[None], data, channel, loss)
+    assert value[0] == pytest.approx(reference(w), rel=1e-12)
+    for i, j in ((0, 0), (3, 2), (5, 3)):
+        moved = w.astype(complex)
+        moved[i, j] += 1e-30j
+        assert gradient[0, i, j] == pytest.approx(reference(moved).imag / 1e-30, rel=1e-10)
+
+
+def test_the_teacher_is_a_global_minimum() -> None:
+    data = problem(SoftmaxChannel(2), d=10)
+    values, vectors = np.linalg.eigh(data.teacher)
+    w = (vectors * np.sqrt(np.maximum(values, 0)))[:, -5:] * (5 * 10) ** 0.25
+    loss, gradient = loss_and_gradient(w[None], data)
+    assert loss[0] == pytest.approx(0.0, abs=1e-24)
+    assert np.abs(gradient).max() < 1e-12
+
+
+@pytest.mark.parametrize("method", ["adam", "momentum"])
+def test_training_recovers_the_teacher_with_enough_data(method) -> None:
+    """Well above the threshold both methods reach the teacher."""
+    data = problem(SoftmaxChannel(2), d=20, alpha=0.6, seed=3)
+    rate = 0.05 if method == "adam" else 0.02
+    result = gradient_descent(data, 10, seed=4, steps=4000, method=method, learning_rate=rate)
+    assert result.estimation_error < 1e-3
+    assert result.loss[0] < 1e-5
+    assert result.estimation_error == pytest.approx(
+        estimation_error(result.estimate, data.teacher), rel=1e-12
+    )
+
+
+def test_averaging_helps_below_the_threshold() -> None:
+    """GD is about twice, AGD about (1 + 1/K) times the Bayes-optimal error or more."""
+    data = problem(SoftmaxChannel(2), d=30, alpha=0.08, seed=5)
+    result = averaged_gradient_descent(data, 15, starts=8, seed=6, steps=1500)
+    single = np.mean(np.sum((result.estimates - data.teacher) ** 2, axis=(1, 2))) / 30
+    bayes = bayes_optimal(0.08, WishartPrior(0.5), SoftmaxChannel(2)).estimation_error
+    assert result.estimation_error < 0.75 * single
+    assert single > 1.2 * bayes
+    assert result.prefix_errors[0] == pytest.approx(result.history["error"][-1, 0])
+    limit, slope = result.extrapolate()
+    assert limit < result.estimation_error
+    assert slope > 0
+
+
+def test_starts_are_independent_of_their_number() -> None:
+    data = problem(SoftmaxChannel(2), d=8)
+    few = averaged_gradient_descent(data, 4, starts=2, seed=7, steps=20)
+    many = averaged_gradient_descent(data, 4, starts=5, seed=7, steps=20)
+    assert many.estimates[:2] == pytest.approx(few.estimates, rel=1e-10)
+    alone = gradient_descent(data, 4, seed=7, steps=20)
+    assert alone.estimate == pytest.approx(few.estimates[0], rel=1e-10)
+
+
+def test_training_can_go_on_from_its_weights() -> None:
+    """With plain gradient descent two halves are the whole."""
+    data = problem(SoftmaxChannel(2), d=8)
+    options = {"method": "momentum", "momentum": 0.0, "learning_rate": 0.1}
+    whole = gradient_descent(data, 4, seed=8, steps=40, **options)
+    half = gradient_descent(data, 4, seed=8, steps=20, **options)
+    rest = gradient_descent(data, 4, steps=20, initial_weights=half.weights, seed=0, **options)
+    assert rest.estimate == pytest.approx(whole.estimate, rel=1e-9)
+
+
+def test_single_precision_follows_double_precision() -> None:
+    data = problem(SoftmaxChannel(2), d=10)
+    double = gradient_descent(data, 5, seed=9, steps=60)
+    single = gradient_descent(data, 5, seed=9, steps=60, single_precision=True)
+    assert single.estimate == pytest.approx(double.estimate, abs=2e-3)
+
+
+def test_stopping_rules_and_history() -> None:
+    data = problem(LinearChannel(1), d=8, alpha=1.0)
+    seen = []
+    result = gradient_descent(
+        data, 4, seed=1, channel=LinearChannel(1), steps=6000, loss_tolerance=1e-10,
+        final_learning_rate=1e-3, record_every=100, callback=lambda step, loss: seen.append(step),
+    )  # fmt: skip
+    assert result.status == "converged"
+    assert result.converged
+    assert result.loss[0] <= 1e-10
+    assert result.steps < 6000
+    assert list(result.history["step"]) == seen
+    assert result.history["loss"].shape == (len(seen), 1)
+    early = gradient_descent(data, 4, seed=1, channel=LinearChannel(1), steps=3)
+    assert (early.status, early.converged, early.steps) == ("stopped", False, 3)
+
+
+def test_divergence_is_a_status() -> None:
+    data = problem(LinearChannel(1), d=8)
+    with np.errstate(all="ignore"):
+        result = gradient_descent(
+            data, 4, seed=1, channel=LinearChannel(1), method="momentum", learning_rate=1e6
+        )
+    assert result.status == "diverged"
+    assert not result.converged
+
+
+def test_unknown_teacher() -> None:
+    data = problem(SoftmaxChannel(2))
+    result = gradient_descent(Dataset(data.tokens, data.outputs), 4, seed=0, steps=5)
+    assert np.isnan(result.estimation_error)
+    fitted = SoftmaxChannel(2).output(attention_indices(data.tokens, result.estimate))
+    assert np.mean(np.sum((fitted - data.outputs) ** 2, axis=(1, 2))) == pytest.approx(
+        result.loss[0], rel=1e-9
+    )
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    data = problem(SoftmaxChannel(2))
+    for name, bad in (
+        ("width", 0), ("starts", 0), ("steps", 0), ("learning_rate", 0.0), ("momentum", 1.0),
+        ("weight_decay", -1.0), ("initial_scale", 0.0), ("record_every", 0), ("loss", "absolute"),
+        ("method", "newton"), ("channel", HardmaxChannel(2)), ("channel", SoftmaxChannel(3)),
+        ("seed", -1), ("initial_weights", np.zeros((1, 2, 3))),
+    ):  # fmt: skip
+        arguments = {"width": 4, "starts": 1, "seed": 0, "steps": 2, name: bad}
+        with pytest.raises(ValueError, match=name):
+            averaged_gradient_descent(data, **arguments)
