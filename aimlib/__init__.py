@@ -17,6 +17,7 @@ from aimlib.replica import (
     strong_recovery_threshold,
     weak_recovery_threshold,
 )
+from aimlib.sweeps import sweep
 
 __version__ = "0.1.0"
 
@@ -47,5 +48,6 @@ __all__ = [
     "small_width_overlap",
     "state_evolution",
     "strong_recovery_threshold",
+    "sweep",
     "weak_recovery_threshold",
 ]

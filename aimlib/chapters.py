@@ -38,6 +38,7 @@ __all__ = [
     "load_chapter",
     "load_chapters",
     "parse_value",
+    "read_mapping",
     "run_chapter",
     "validate_values",
 ]
@@ -567,6 +568,26 @@ def _html(executed: Path, target: Path, root: Path) -> str:
     return _PAGE.format(
         title=target.name, mathjax=Path(mathjax).as_posix(), macros=json.dumps(macros), body=body
     )
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a mapping from a TOML file, or else from YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ChapterError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        if path.suffix == ".toml":
+            content: Any = tomllib.loads(text)
+        else:
+            import yaml
+
+            content = yaml.safe_load(text)
+    except Exception as error:
+        raise ChapterError(f"cannot read {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise ChapterError(f"{path} must hold a mapping, got {type(content).__name__}")
+    return content
 
 
 # ---------------------------------------------------------------------------------------------

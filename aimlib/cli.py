@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from aimlib.chapters import (
     load_chapter,
     load_chapters,
     parse_value,
+    read_mapping,
     run_chapter,
 )
+from aimlib.sweeps import SweepError, read_sweep_file, sweep
 
 __all__ = ["main"]
 
@@ -28,11 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         result: int = options.command(options)
-    except ChapterError as error:
+    except (ChapterError, SweepError) as error:
         print(f"aimlib: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("aimlib: interrupted; nothing was left behind", file=sys.stderr)
+        print(
+            "aimlib: interrupted; nothing half-written was left, finished sweep cells are kept",
+            file=sys.stderr,
+        )
         return 130
     return result
 
@@ -63,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--preset", help="a named set of parameters, see 'aimlib parameters CHAPTER'")
     run.add_argument("--output", type=Path, metavar="DIR", help="folder of the result")
     run.set_defaults(command=_run)
+
+    grid = commands.add_parser("sweep", help="run a grid of experiments described by a file")
+    grid.add_argument("file", type=Path, help="TOML or YAML: function, grid, seeds, store")
+    grid.set_defaults(command=_sweep)
 
     edition = commands.add_parser("edition", help="build the book with other parameters")
     edition.add_argument("file", type=Path, help="TOML or YAML: chapter, then parameter = value")
@@ -119,19 +127,16 @@ def _edition(options: argparse.Namespace) -> int:
 
 def read_choices(path: Path) -> dict[str, dict[str, Any]]:
     """Read the choices of an edition from TOML or YAML."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ChapterError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        if path.suffix == ".toml":
-            content: Any = tomllib.loads(text)
-        else:
-            import yaml
-
-            content = yaml.safe_load(text)
-    except Exception as error:
-        raise ChapterError(f"cannot read {path}: {error}") from None
-    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+    content = read_mapping(path)
+    if not all(isinstance(value, dict) for value in content.values()):
         raise ChapterError(f"{path} must map chapters to mappings of parameter to value")
     return content
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    sys.path.insert(0, str(options.file.resolve().parent))  # functions may live beside the file
+    result = sweep(**read_sweep_file(options.file))
+    for failure in result.failed:
+        print(f"failed: {failure}", file=sys.stderr)
+    print(result.table)
+    return 1 if result.failed else 0

@@ -1,0 +1,44 @@
+"""Functions that the workers of the sweep tests can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def draw(scale, kind, seed):
+    """A random number, a BLAS product and the size of the grid's parameters."""
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((40, 40))
+    return {
+        "value": scale * float(rng.standard_normal()),
+        "trace": float(np.trace(a @ a)),
+        "k": kind,
+    }
+
+
+def counted(folder, index, seed):
+    """Leave a mark for every call, and take a moment."""
+    with open(Path(folder) / "calls.txt", "a") as file:
+        file.write(f"{index}\n")
+    time.sleep(0.05)
+    return {"square": index * index}
+
+
+def fragile(index, broken, seed):
+    if index == broken:
+        raise ArithmeticError(f"index {index} is unlucky")
+    return {"index": index + 0.5}
+
+
+def deadly(flag, index, seed):
+    """The first worker that meets index 3 is killed; its successor finds the flag."""
+    marker = Path(flag)
+    if index == 3 and not marker.exists():
+        marker.write_text("x")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"value": float(np.random.default_rng(seed).standard_normal())}
