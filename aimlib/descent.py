@@ -15,7 +15,9 @@ Its gradient never leaves the cheap order: with the symmetric matrix :math:`G_\m
           \Gamma = \frac{1}{n\sqrt d}\sum_\mu\bigl(X_\mu^\top G_\mu X_\mu - (\mathrm{Tr}\,G_\mu)I
           \bigr).
 
-Several starts are trained at once: their products with the tokens are stacked into one.  Averaged
+Several starts are trained at once: their products with the tokens are stacked into one.  Up to
+width d they are products with W and not with S: given :math:`P_\mu = X_\mu W`, the indices are
+products of rows of P, and :math:`X_\mu^\top G_\mu X_\mu W = X_\mu^\top(G_\mu P_\mu)`.  Averaged
 gradient descent (AGD) averages the estimates :math:`\hat S`, not the weights W, which are defined
 up to a rotation only.
 """
@@ -30,6 +32,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._compile import njit
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, LinearChannel, SoftmaxChannel
 from aimlib.model import Dataset
@@ -133,30 +136,101 @@ def _prepare(dataset: Dataset, dtype: Any) -> tuple[Any, Any]:
     return dataset.tokens.astype(dtype), dataset.outputs.astype(dtype)
 
 
+@njit
+def _row_products(projected: Any) -> Any:
+    """Products P_a . P_b of the projected tokens, (n, T, r, K) to (n, T, T, K)."""
+    n, t, r, starts = projected.shape
+    products = np.zeros((n, t, t, starts), dtype=projected.dtype)
+    for m in range(n):
+        for a in range(t):
+            for b in range(a, t):
+                total, left, right = products[m, a, b], projected[m, a], projected[m, b]
+                # the starts are the inner loop: it vectorises without reordering the sum over r
+                for j in range(r):
+                    for k in range(starts):
+                        total[k] += left[j, k] * right[j, k]
+                for k in range(starts):
+                    products[m, b, a, k] = total[k]
+    return products
+
+
+@njit
+def _mix_rows(slopes: Any, projected: Any) -> Any:
+    """Replace the rows P_a by sum_b G_ab P_b, in place."""
+    n, t, r, starts = projected.shape
+    rows = np.empty((t, starts), dtype=projected.dtype)
+    for m in range(n):
+        for j in range(r):
+            for a in range(t):
+                for k in range(starts):
+                    rows[a, k] = slopes[m, a, 0, k] * projected[m, 0, j, k]
+                for b in range(1, t):
+                    for k in range(starts):
+                        rows[a, k] += slopes[m, a, b, k] * projected[m, b, j, k]
+            for a in range(t):
+                for k in range(starts):
+                    projected[m, a, j, k] = rows[a, k]
+    return projected
+
+
 def _evaluate(
     w: Any, data: tuple[Any, Any], channel: Channel, loss: Loss, decay: float
 ) -> tuple[Any, Any]:
-    """Loss and gradient of all starts; the two products with the tokens carry the work."""
+    """Loss and gradient of all starts; two products with the tokens carry the work.
+
+    Up to width d the work is done on the projected tokens XW, d/r times smaller than XS.
+    """
     tokens, outputs = data
+    n, _, d = tokens.shape
+    r = w.shape[2]
+    evaluate = _in_width if r <= d else _in_dimension
+    values, direction = evaluate(w, tokens, outputs, channel, loss)
+    gradient = 2.0 / (n * d * math.sqrt(r)) * direction + 2.0 * decay / d**2 * w
+    penalty = decay / d**2 * np.sum(w * w, axis=(1, 2))
+    return values.mean(axis=1) + penalty, gradient
+
+
+def _in_width(w: Any, tokens: Any, outputs: Any, channel: Channel, loss: Loss) -> tuple[Any, Any]:
+    """Loss of every sequence, and n sqrt(d) Gamma W from P = XW, for all starts."""
+    n, t, d = tokens.shape
+    starts, _, r = w.shape
+    flat = tokens.reshape(n * t, d)
+    stacked = np.ascontiguousarray(w.transpose(1, 2, 0)).reshape(d, r * starts)
+    projected = (flat @ stacked).reshape(n, t, r, starts)
+    h = (_row_products(projected) / (d * math.sqrt(r))).transpose(3, 0, 1, 2)
+    _subtract_trace(h, np.sum(w * w, axis=(1, 2)) / (d * math.sqrt(r)))
+    values, slopes = _pointwise(h, outputs, channel, loss)
+    slopes = 0.5 * (slopes + slopes.swapaxes(-1, -2))
+    traces = np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
+    mixed = _mix_rows(np.ascontiguousarray(slopes.transpose(1, 2, 3, 0)), projected)
+    product = flat.T @ mixed.reshape(n * t, r * starts)
+    direction = product.reshape(d, r, starts).transpose(2, 0, 1)
+    return values, direction - traces[:, None, None] * w
+
+
+def _in_dimension(
+    w: Any, tokens: Any, outputs: Any, channel: Channel, loss: Loss
+) -> tuple[Any, Any]:
+    """The same from S, for students wider than d."""
     n, t, d = tokens.shape
     starts, _, r = w.shape
     flat = tokens.reshape(n * t, d)
     s = w @ w.transpose(0, 2, 1) / math.sqrt(r * d)
-    # indices of all starts in one (nT x d)(d x Kd) product
     projected = (flat @ s.transpose(1, 0, 2).reshape(d, starts * d)).reshape(n, t, starts, d)
     h = np.matmul(projected.transpose(2, 0, 1, 3), tokens.transpose(0, 2, 1)) / math.sqrt(d)
-    h[..., np.arange(t), np.arange(t)] -= (np.trace(s, axis1=1, axis2=2) / math.sqrt(d))[
-        :, None, None
-    ]
+    _subtract_trace(h, np.trace(s, axis1=1, axis2=2) / math.sqrt(d))
     values, slopes = _pointwise(h, outputs, channel, loss)
     slopes = 0.5 * (slopes + slopes.swapaxes(-1, -2))
+    traces = np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
     mixed = np.matmul(slopes, tokens).reshape(starts, n * t, d)
-    gamma = np.matmul(mixed.transpose(0, 2, 1), flat) / (n * math.sqrt(d))
-    trace = np.trace(slopes, axis1=2, axis2=3).sum(axis=1) / (n * math.sqrt(d))
-    gamma[:, np.arange(d), np.arange(d)] -= trace[:, None]
-    gradient = 2.0 / math.sqrt(r * d) * (gamma @ w) + 2.0 * decay / d**2 * w
-    penalty = decay / d**2 * np.sum(w * w, axis=(1, 2))
-    return values.mean(axis=1) + penalty, gradient
+    gamma = np.matmul(mixed.transpose(0, 2, 1), flat)
+    gamma[:, np.arange(d), np.arange(d)] -= traces[:, None]
+    return values, gamma @ w
+
+
+def _subtract_trace(h: Any, traces: Any) -> None:
+    diagonal = np.arange(h.shape[-1])
+    h[..., diagonal, diagonal] -= traces[:, None, None]
 
 
 def _pointwise(h: Any, y: Any, channel: Channel, loss: Loss) -> tuple[Any, Any]:
@@ -264,7 +338,8 @@ def averaged_gradient_descent(
     record_every : int
         Steps between two entries of the history.
     single_precision : bool
-        Train in float32: about twice as fast, loss floor near 1e-12.
+        Train in float32: about twice as fast, loss floor near 1e-12;
+        losses below it are rounding.
     callback : callable, optional
         Called with the step and the losses at every recorded step; an exception it raises stops
         the training.

@@ -53,11 +53,15 @@ def test_gradient_against_finite_differences(channel, loss) -> None:
         assert (plus - minus)[1 - k] == 0.0  # the starts do not interact
 
 
+@pytest.mark.parametrize("width", [1, 4, 6, 9])
 @pytest.mark.parametrize(("channel", "loss"), CASES)
-def test_gradient_against_complex_step_differentiation(channel, loss) -> None:
-    """An independent reference: the loss for complex weights, derivative to rounding."""
+def test_gradient_against_complex_step_differentiation(channel, loss, width) -> None:
+    """An independent reference: the loss for complex weights, derivative to rounding.
+
+    Students wider than d take another path than narrow ones.
+    """
     data, rng = problem(channel, d=6), np.random.default_rng(2)
-    w = rng.standard_normal((6, 4))
+    w = rng.standard_normal((6, width))
 
     def reference(weights):
         total = 0.0
@@ -74,7 +78,7 @@ def test_gradient_against_complex_step_differentiation(channel, loss) -> None:
 
     value, gradient = loss_and_gradient(w[None], data, channel, loss)
     assert value[0] == pytest.approx(reference(w), rel=1e-12)
-    for i, j in ((0, 0), (3, 2), (5, 3)):
+    for i, j in ((0, 0), (3, width // 2), (5, width - 1)):
         moved = w.astype(complex)
         moved[i, j] += 1e-30j
         assert gradient[0, i, j] == pytest.approx(reference(moved).imag / 1e-30, rel=1e-10)
