@@ -420,8 +420,12 @@ def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any
     return _like(overlaps.reshape(targets.shape))
 
 
-def hardmax_asymptotic_error(sample_complexity: ArrayLike, prior: Prior) -> Any:
-    r"""Return the large-:math:`\alpha` error of two-token hardmax (``hardmax:power-law``).
+def hardmax_asymptotic_error(
+    sample_complexity: ArrayLike, prior: Prior, channel: Channel | None = None
+) -> Any:
+    r"""Return the large-:math:`\alpha` error of hardmax (``hardmax:power-law``).
+
+    For two tokens, the default,
 
     .. math:: V \simeq \Bigl[\frac{\kappa\sqrt{2\pi Q}}{4J\alpha}\Bigr]^2,\qquad
               J = \int\frac{\varphi(t)^2}{\Phi(t)\Phi(-t)}\,dt = 1.80639\dots
@@ -431,11 +435,16 @@ def hardmax_asymptotic_error(sample_complexity: ArrayLike, prior: Prior) -> Any:
     sample_complexity : float or array
         alpha > 0.
     prior : Prior
+    channel : HardmaxChannel, optional
+        With any number of tokens; the slope of its information at V = 0 replaces 2J/sqrt(2 pi Q).
     """
     alphas = check.reals("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    chosen = HardmaxChannel() if channel is None else channel
+    if not isinstance(chosen, HardmaxChannel):
+        raise ValueError(f"channel must be a HardmaxChannel, got {channel!r}")
     tiny = 1e-30
     total = prior.second_moment
-    slope = HardmaxChannel().information_at(tiny * total, total) / math.sqrt(tiny)
+    slope = chosen.information_at(tiny * total, total) / math.sqrt(tiny)
     return _like(total * (prior.degrees_of_freedom / (2.0 * slope * alphas)) ** 2)
 
 
