@@ -77,7 +77,8 @@ class Prior(Protocol):
 # The integrands have square-root ends.  With x = centre + half * cos(t) they are smooth and
 # periodic in t, and the trapezoid in t converges geometrically, except where two parts of the
 # support are about to merge; there a split at the narrow point and the double-exponential rule,
-# which tolerates any end, take over.  A convergence test decides, never a guess.
+# which tolerates any end, take over.  A convergence test decides, never a guess.  The loops stand
+# once for each integrand: numba cannot keep on disk a kernel that takes another one as argument.
 # ---------------------------------------------------------------------------------------------
 
 _TOLERANCE = 1e-11  # between n and 2n nodes; the error of the latter is about its square
