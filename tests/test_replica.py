@@ -40,6 +40,7 @@ channels = st.sampled_from(
         SoftmaxChannel(2),
         SoftmaxChannel(4),
         HardmaxChannel(2),
+        HardmaxChannel(3),
         LinearChannel(1),
         LinearChannel(2, 0.3),
     ]
@@ -240,6 +241,17 @@ def test_hardmax_power_law() -> None:
     assert slope == pytest.approx(-1.9996, abs=2e-3)
     j = hardmax_asymptotic_error(1.0, HALF)
     assert j == pytest.approx((0.75 * np.sqrt(3 * np.pi) / (4 * 1.8063945711)) ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("tokens", [3, 4])
+def test_hardmax_power_law_with_more_tokens(tokens) -> None:
+    """hardmax:power-law with the slope hardmax:boundary of the information."""
+    channel = HardmaxChannel(tokens)
+    error = bayes_optimal(1e4, HALF, channel).estimation_error
+    assert error == pytest.approx(hardmax_asymptotic_error(1e4, HALF, channel), rel=3e-3)
+    assert error < hardmax_asymptotic_error(1e4, HALF)
+    with pytest.raises(ValueError, match="channel"):
+        hardmax_asymptotic_error(1.0, HALF, SoftmaxChannel(tokens))
 
 
 def test_weak_recovery_thresholds() -> None:
