@@ -65,7 +65,7 @@ def reference_error(alpha: float, guess: float) -> float:
         total = mp.mpf(0)
         for low, high in WishartPrior(WIDTH_RATIO).support(float(noise)):
             centre, half = mp.mpf((low + high) / 2), mp.mpf((high - low) / 2)
-            n = 120  # the trapezoidal sum of a periodic function converges geometrically
+            n = 300  # the trapezoidal sum of a periodic function converges geometrically
             for k in range(n):
                 t = mp.pi * (2 * k + 1) / (2 * n)
                 density = resolvent_density(centre + half * mp.cos(t), noise)
