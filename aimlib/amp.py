@@ -41,6 +41,7 @@ Denoiser = Literal["tangent", "clip", "edge", "resolvent", "empirical"]
 _DENOISERS = ("tangent", "clip", "edge", "resolvent", "empirical")
 _BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
 _LEAST_DAMPING, _MOST_DAMPING = 0.3, 0.95
+_NOISE_FLOOR = 0.25  # measured noise over that of the response: four times the data, at most
 _ABSOLUTE_BELOW = 1e-4  # share of the prior variance below which the tolerance is absolute
 _CONTRADICTION = 10.0  # factor between the squares of g and their expectation, either way
 _OUT_OF_RANGE = 1e4  # self-overlap, relative to the second moment, that counts as divergence
@@ -264,7 +265,8 @@ def amp(
         The reaction term from the divergence of the denoiser that was applied, or its limit
         mmse(Delta).
     noise : {"residual", "response"}
-        Delta from the squares of g, or from the response alone, d/(2A).
+        Delta from the squares of g, at least a quarter of d/(2A); or from the response alone,
+        d/(2A).
     response : {"channel", "squares"}
         A from the channel information, :math:`\alpha d\,c/V`, or from the squares of g.
     callback : callable, optional
@@ -319,10 +321,10 @@ def amp(
         if slope <= 0.0 or not (math.isfinite(slope) and np.isfinite(total).all()):
             status = "diverged"
             break
-        delta = squares / (2.0 * slope * slope) if noise == "residual" else d / (2.0 * slope)
-        if delta < 1e-290:  # nothing is left to explain: the residuals are zero
-            status = "converged"
-            break
+        delta = d / (2.0 * slope)
+        if noise == "residual":
+            # outputs that a small set can fit exactly must not make the belief collapse
+            delta = max(squares / (2.0 * slope * slope), _NOISE_FLOOR * delta)
         denoised, divergence = _denoise(estimate + total / slope, delta, prior, denoiser)
         step = denoised - estimate
         if damping is None:
@@ -347,8 +349,7 @@ def amp(
         _report(iteration, record, callback, bar)
         if record["residual"] <= tol * max(predicted, _ABSOLUTE_BELOW * prior.variance):
             estimate = denoised
-            sound = 1.0 / _CONTRADICTION < record["consistency"] < _CONTRADICTION
-            status = "converged" if sound else "diverged"
+            status = "converged" if _is_sound(record, prior, channel) else "diverged"
             break
         estimate = estimate + (1.0 - keep) * step
         variance = max(keep * variance + (1.0 - keep) * predicted, 1e-290)
@@ -356,6 +357,20 @@ def amp(
     if bar is not None:
         bar.close()
     return _result(dataset, prior, estimate, status, records)
+
+
+def _is_sound(record: dict[str, float], prior: Prior, channel: Channel) -> bool:
+    """Whether the squares of g are what the claimed error asks for, up to a factor.
+
+    Where recovery is perfect the error may fall faster than the damped belief: small squares are
+    then no contradiction.
+    """
+    recovered = (
+        record["predicted_error"] < _ABSOLUTE_BELOW * prior.variance
+        and float(channel.information_at(0.0, prior.second_moment)) > 0.0
+    )
+    least = 0.0 if recovered else 1.0 / _CONTRADICTION
+    return least <= record["consistency"] <= _CONTRADICTION
 
 
 def _adapt(keep: float, step: FloatArray, last: FloatArray | None) -> float:
