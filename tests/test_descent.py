@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,28 @@ def test_the_teacher_is_a_global_minimum() -> None:
     assert np.abs(gradient).max() < 1e-12
 
 
+@pytest.mark.parametrize("count", [5, 12, 13, 20])
+def test_dimension_of_the_perfect_fits(count) -> None:
+    """descent:dimension at finite d: unknowns r d - r(r-1)/2 minus two equations a sequence."""
+    d, r = 8, 4
+    rng = np.random.default_rng(3)
+    w, tokens = rng.standard_normal((d, r)), rng.standard_normal((count, 2, d))
+
+    def visible(weights):
+        h = attention_indices(tokens, weights @ weights.T / np.sqrt(r * d))
+        return np.concatenate([h[:, 0, 0] - h[:, 0, 1], h[:, 1, 1] - h[:, 0, 1]])
+
+    step = 1e-5
+    columns = []
+    for i, j in np.ndindex(d, r):
+        move = np.zeros((d, r))
+        move[i, j] = step
+        columns.append((visible(w + move) - visible(w - move)) / (2 * step))
+    rank = np.linalg.matrix_rank(np.array(columns), tol=1e-7)
+    rotations = r * (r - 1) // 2
+    assert d * r - rotations - rank == max(0, d * r - rotations - 2 * count)
+
+
 @pytest.mark.parametrize("method", ["adam", "momentum"])
 def test_training_recovers_the_teacher_with_enough_data(method) -> None:
     """Well above the threshold both methods reach the teacher."""
@@ -118,6 +142,21 @@ def test_averaging_helps_below_the_threshold() -> None:
     limit, slope = result.extrapolate()
     assert limit < result.estimation_error
     assert slope > 0
+
+
+def test_error_of_an_average_from_overlaps() -> None:
+    """descent:identity, for every number of starts by averaging over all subsets."""
+    data = problem(SoftmaxChannel(2), d=10, alpha=0.1)
+    result = averaged_gradient_descent(data, 5, starts=5, seed=3, steps=100)
+    flat = result.estimates.reshape(5, -1)
+    gram = flat @ flat.T / 10
+    mutual = gram[~np.eye(5, dtype=bool)].mean()
+    limit = np.sum(data.teacher**2) / 10 - 2 * (flat @ data.teacher.ravel()).mean() / 10 + mutual
+    slope = np.trace(gram) / 5 - mutual
+    for size in range(1, 6):
+        subsets = [list(chosen) for chosen in itertools.combinations(range(5), size)]
+        errors = [estimation_error(result.estimates[s].mean(axis=0), data.teacher) for s in subsets]
+        assert np.mean(errors) == pytest.approx(limit + slope / size, rel=1e-10)
 
 
 def test_starts_are_independent_of_their_number() -> None:

@@ -40,34 +40,20 @@ BASE: dict[str, list[Any]] = {
     "width": [0.5],
 }
 HALF, FULL = {"dimension": [50]}, {"dimension": [100]}
-FOUR = [1, 2, 3, 4]
-CURVE = [0.05, 0.10, 0.15, 0.17, 0.1875, 0.20, 0.22, 0.26]
+BELOW = [0.05, 0.10, 0.15]
+NEAR = [0.17, 0.1875, 0.22, 0.26]
+TWO, FOUR = [1, 2], [1, 2, 3, 4]
 EXPERIMENTS: dict[str, tuple[dict[str, list[Any]], list[int]]] = {
-    "figure-50": (HALF | {"sample_complexity": CURVE}, FOUR),
+    "figure-50": (HALF | {"sample_complexity": BELOW}, FOUR),
     "threshold-50": (
-        HALF
-        | {"sample_complexity": CURVE[3:], "steps": [2000, 16000], "starts": [4]},
-        [1, 2],
+        HALF | {"sample_complexity": NEAR, "steps": [2000, 8000], "starts": [4]},
+        TWO,
     ),
-    "temperature": ({"inverse_temperature": [0.5, 2.0]}, FOUR),
-    "initialisation": ({"initial_scale": [0.1, 0.5, 2.0]}, FOUR),
-    "width": ({"width": [1.0]}, FOUR),
-    "loss": ({"loss": ["cross-entropy"]}, FOUR),
-    "longer": ({"steps": [500, 8000]}, FOUR),
-    "figure-100": (
-        FULL | {"sample_complexity": [0.05, 0.10, 0.15, 0.22]},
-        [1, 2],
-    ),
-    "quadratic": (
-        FULL | {"tokens": [1], "sample_complexity": [0.1075, 0.205]},
-        [1, 2],
-    ),
-    "threshold-100": (
-        FULL
-        | {"sample_complexity": [0.17, 0.20], "steps": [8000], "starts": [4]},
-        [1],
-    ),
-    "tokens": ({"tokens": [3], "sample_complexity": [0.04]}, FOUR),
+    "temperature": ({"inverse_temperature": [0.5, 2.0]}, TWO),
+    "width": ({"width": [1.0]}, TWO),
+    "loss": ({"loss": ["cross-entropy"]}, TWO),
+    "figure-100": (FULL | {"sample_complexity": [*BELOW, 0.22]}, [1]),
+    "quadratic": (FULL | {"tokens": [1], "sample_complexity": [0.1075]}, TWO),
 }
 
 
