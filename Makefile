@@ -11,7 +11,8 @@ BUILD := _build/html
 # Jupyter and Matplotlib read per-user settings; the book must come out the same for everybody.
 export JUPYTER_PREFER_ENV_PATH := 1
 export PYTHONNOUSERSITE := 1
-export MPLBACKEND := agg
+# A backend set for scripts would keep notebooks from storing their figures.
+unexport MPLBACKEND
 export JUPYTER_PLATFORM_DIRS := 1
 
 .PHONY: help book test serve execute headline lock clean setup

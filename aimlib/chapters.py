@@ -411,6 +411,8 @@ def execute_notebook(
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
+    # a backend set for scripts would keep the notebook from storing its figures
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     try:
         papermill.execute_notebook(
             str(source),

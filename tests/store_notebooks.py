@@ -39,6 +39,7 @@ def store(path: Path) -> None:
 
 def main() -> None:
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
+    os.environ.pop("MPLBACKEND", None)  # the kernel's own, which stores figures
     names = sys.argv[1:]
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not names or path.stem in names:
