@@ -11,6 +11,7 @@ import argparse
 import ast
 import json
 import time
+import timeit
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -31,12 +32,7 @@ from aimlib import (
 
 
 def best_of(repeats: int, function: Callable[[], object]) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 def products(data: Dataset) -> Callable[[], object]:

@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -27,12 +28,7 @@ ARRANGEMENTS = ("S", "XW")
 
 
 def best_of(repeats: int, function: Callable[[], object]) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 def torch_step(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -26,12 +27,7 @@ WIDTH_RATIO = 0.5
 
 
 def best_of(repeats: int, function: Callable[[], object]) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 def own_times(repeats: int) -> None:
