@@ -411,20 +411,19 @@ def execute_notebook(
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-    # a backend set for scripts would keep the notebook from storing its figures
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     try:
-        papermill.execute_notebook(
-            str(source),
-            str(target),
-            parameters=dict(parameters),
-            kernel_name="python3",
-            language="python",
-            cwd=str(source.parent),
-            progress_bar=progress,
-            execution_timeout=CELL_TIMEOUT,
-            log_output=False,
-        )
+        with _inline_figures():
+            papermill.execute_notebook(
+                str(source),
+                str(target),
+                parameters=dict(parameters),
+                kernel_name="python3",
+                language="python",
+                cwd=str(source.parent),
+                progress_bar=progress,
+                execution_timeout=CELL_TIMEOUT,
+                log_output=False,
+            )
     except papermill.PapermillExecutionError as error:
         raise ChapterError(
             f"cell {error.exec_count} of {source.name} failed with {error.ename}: {error.evalue}\n"
@@ -433,6 +432,20 @@ def execute_notebook(
     except (CellTimeoutError, DeadKernelError) as error:
         raise ChapterError(f"{source.name} did not run to its end: {error}") from None
     _require_complete(target, source.name)
+
+
+@contextlib.contextmanager
+def _inline_figures() -> Iterator[None]:
+    """Let kernels started here store figures, whatever backend the caller has set for scripts."""
+    before = os.environ.get("MPLBACKEND")
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MPLBACKEND"]
+        else:
+            os.environ["MPLBACKEND"] = before
 
 
 def _require_complete(executed: Path, name: str) -> None:

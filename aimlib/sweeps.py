@@ -13,6 +13,7 @@ with one seed, and keeps what it returns, a flat mapping of names to numbers or 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import importlib
@@ -313,11 +314,12 @@ def _dask(
     """Workers may share no disk with us: they send the result, and it is stored here."""
     from distributed import Client, LocalCluster, as_completed
 
-    cluster: Any = scheduler or LocalCluster(
-        n_workers=jobs, threads_per_worker=1, dashboard_address=None
-    )
     by_key = {cell.key: cell for cell in cells}
-    with Client(cluster) as client:
+    with contextlib.ExitStack() as stack:
+        address: Any = scheduler or stack.enter_context(
+            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+        )
+        client = stack.enter_context(Client(address))
         futures = [
             client.submit(_evaluate_quietly, function, cell, key=f"cell-{cell.key}", pure=True)
             for cell in cells
@@ -331,8 +333,6 @@ def _dask(
             if error is None:
                 _write(_path(folder, by_key[key]), content)
             yield key, error
-    if scheduler is None:
-        cluster.close()
 
 
 def _evaluate_quietly(function: Function, cell: _Cell) -> tuple[str, Any, str | None]:
