@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 from aimlib import _validation as check
 from aimlib._compile import njit
 from aimlib._validation import FloatArray
-from aimlib.channels import Channel
+from aimlib.channels import Channel, output_function
 from aimlib.model import TOKEN_LAWS, AttentionIndexedModel, Dataset, attention_indices
 from aimlib.priors import Prior
 
@@ -459,8 +459,7 @@ def _pass(
         omega -= np.trace(estimate) * np.eye(t)
         omega /= math.sqrt(d)
         omega -= weights * reaction * g[rows]
-        mean = channel.posterior_mean(dataset.outputs[rows], omega, variance)
-        block = (mean - omega) / (weights * variance)
+        block = output_function(channel, dataset.outputs[rows], omega, variance)
         g[rows] = block
         squares += _weighted_squares(block)
         diagonal += float(np.trace(block, axis1=1, axis2=2).sum())

@@ -279,21 +279,21 @@ def _locate(lam: float, edges: np.ndarray) -> int:
 
 @njit
 def _wishart_resolvent(
-    lam: np.ndarray, rho: np.ndarray, noise: np.ndarray, real: np.ndarray, imaginary: np.ndarray
+    lam: np.ndarray, rho: float, noise: np.ndarray, real: np.ndarray, imaginary: np.ndarray
 ) -> None:
     """Fill Re g and -Im g for flat arrays of eigenvalues and noises."""
     last = -1.0
     bulks, edges, points = 1, np.empty(2), np.empty(2)
     for i in range(lam.size):
         if noise[i] != last:
-            bulks, edges, points = _wishart_edges(rho[0], noise[i])
+            bulks, edges, points = _wishart_edges(rho, noise[i])
             last = noise[i]
         k = _locate(lam[i], edges)
         if k >= 0:
-            low, high = _wishart_bracket(k, bulks, rho[0], noise[i])
-            real[i], imaginary[i], _ = _wishart_inside(lam[i], rho[0], noise[i], low, high)
+            low, high = _wishart_bracket(k, bulks, rho, noise[i])
+            real[i], imaginary[i], _ = _wishart_inside(lam[i], rho, noise[i], low, high)
         else:
-            real[i] = _wishart_outside(lam[i], rho[0], noise[i], bulks, edges, points)
+            real[i] = _wishart_outside(lam[i], rho, noise[i], bulks, edges, points)
             imaginary[i] = 0.0
 
 
@@ -653,7 +653,7 @@ def _atoms_averages(
 def _atoms_position(lam: float, atoms: np.ndarray, weights: np.ndarray, noise: float) -> float:
     """Invert lambda(x), which increases on the whole line, with |lambda - x| <= sqrt(Delta)."""
     left, right = lam - 1.01 * math.sqrt(noise), lam + 1.01 * math.sqrt(noise)
-    # outside the support |Delta g| may exceed sqrt(Delta) only inside no interval: widen to be sure
+    # |g|^2 <= 1/Delta, with equality at the edges; the margin is for rounding
     x = lam
     for _ in range(300):
         h = _atoms_height(x, atoms, weights, noise)
@@ -814,7 +814,7 @@ class WishartPrior:
 
     def resolvent(self, x: ArrayLike, noise: ArrayLike) -> Any:
         """Return g(x + i0) of R: complex, broadcast over ``x`` and ``noise`` (``priors:cubic``)."""
-        rho = np.array([self.width_ratio])
+        rho = self.width_ratio
         return _map_points(x, noise, lambda p, n, re, im: _wishart_resolvent(p, rho, n, re, im))
 
     def density(self, x: ArrayLike, noise: ArrayLike) -> Any:
@@ -836,7 +836,7 @@ class WishartPrior:
         Returns
         -------
         float or array
-            Between 0 and min(noise, prior variance); relative accuracy about 1e-12.
+            Between 0 and min(noise, prior variance); relative accuracy about 1e-11.
         """
         if type(noise) is float and 0.0 < noise < math.inf:  # the inner loop of every root search
             return noise * float(_wishart_average(self.width_ratio, noise, 1))
