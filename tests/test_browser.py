@@ -116,7 +116,9 @@ def test_dark_theme(browser, address) -> None:
     filters = (
         "[...document.querySelectorAll('article figure img')].map(i => getComputedStyle(i).filter)"
     )
-    assert all("invert" in value for value in browser.evaluate(filters))
+    found = browser.evaluate(filters)
+    assert found
+    assert all("invert" in value for value in found)
 
 
 def test_search_finds_a_word(browser, address) -> None:
