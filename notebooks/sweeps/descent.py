@@ -21,6 +21,7 @@ from aimlib import (
     LinearChannel,
     SoftmaxChannel,
     WishartPrior,
+    amp,
     averaged_gradient_descent,
     sweep,
 )
@@ -33,27 +34,81 @@ BASE: dict[str, list[Any]] = {
     "tokens": [2],
     "inverse_temperature": [1.0],
     "sample_complexity": [0.10],
-    "starts": [16],
+    "starts": [32],
     "steps": [2000],
+    "learning_rate": [0.05],
+    "schedule": ["cosine"],
     "loss": ["squared"],
     "initial_scale": [1.0],
     "width": [0.5],
 }
-HALF, FULL = {"dimension": [50]}, {"dimension": [100]}
-BELOW = [0.05, 0.10, 0.15]
-NEAR = [0.17, 0.1875, 0.22, 0.26]
-TWO, FOUR = [1, 2], [1, 2, 3, 4]
-EXPERIMENTS: dict[str, tuple[dict[str, list[Any]], list[int]]] = {
-    "figure-50": (HALF | {"sample_complexity": BELOW}, FOUR),
+FULL = {"dimension": [100]}
+CURVE = [
+    0.03,
+    0.05,
+    0.075,
+    0.10,
+    0.125,
+    0.15,
+    0.165,
+    0.18,
+    0.1875,
+    0.20,
+    0.22,
+    0.25,
+]
+NEAR = [0.17, 0.18, 0.1875, 0.195, 0.205, 0.22, 0.26]
+PUBLISHED = [0.05875, 0.1075, 0.15625, 0.199583, 0.25375]
+TWO, FOUR, EIGHT = [1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7, 8]
+Plan = tuple[dict[str, list[Any]], list[int]]
+EXPERIMENTS: dict[str, Plan] = {
+    # the curve of errors, and the same with three tokens
+    "figure-50": ({"sample_complexity": CURVE}, EIGHT),
+    "figure-100": (FULL | {"sample_complexity": CURVE}, FOUR),
+    "figure-200": (
+        {
+            "dimension": [200],
+            "sample_complexity": [0.05, 0.10, 0.15],
+            "starts": [8],
+        },
+        [1],
+    ),
+    "three-tokens": (
+        {"tokens": [3], "sample_complexity": [0.02, 0.04, 0.06, 0.08]},
+        FOUR,
+    ),
+    # training on and on, on both sides of the threshold
     "threshold-50": (
-        HALF | {"sample_complexity": NEAR, "steps": [2000, 8000], "starts": [4]},
+        {"sample_complexity": NEAR, "steps": [2000, 8000, 32000], "starts": [4]},
         TWO,
     ),
-    "temperature": ({"inverse_temperature": [0.5, 2.0]}, TWO),
-    "width": ({"width": [1.0]}, TWO),
-    "loss": ({"loss": ["cross-entropy"]}, TWO),
-    "figure-100": (FULL | {"sample_complexity": [*BELOW, 0.22]}, [1]),
-    "quadratic": (FULL | {"tokens": [1], "sample_complexity": [0.1075]}, TWO),
+    "threshold-100": (
+        FULL | {"sample_complexity": NEAR, "steps": [20000], "starts": [2]},
+        TWO,
+    ),
+    # one choice at a time
+    "temperature": ({"inverse_temperature": [0.5, 1.0, 2.0]}, FOUR),
+    "width": ({"width": [0.5, 0.7, 1.0, 2.0]}, FOUR),
+    "scale": ({"initial_scale": [0.01, 0.1, 0.3, 1.0, 2.0]}, FOUR),
+    "starts": ({"starts": [128]}, FOUR),
+    "loss": ({"loss": ["cross-entropy"]}, FOUR),
+    # one token: the quadratic network, trained to rest and at the published constant rate
+    "quadratic": (
+        FULL | {"tokens": [1], "sample_complexity": PUBLISHED, "starts": [32]},
+        TWO,
+    ),
+    "quadratic-constant": (
+        FULL
+        | {
+            "tokens": [1],
+            "sample_complexity": PUBLISHED,
+            "starts": [64],
+            "steps": [3000],
+            "learning_rate": [0.1],
+            "schedule": ["constant"],
+        },
+        TWO,
+    ),
 }
 
 
@@ -64,6 +119,8 @@ def run(
     sample_complexity: float,
     starts: int,
     steps: int,
+    learning_rate: float,
+    schedule: str,
     loss: str,
     initial_scale: float,
     width: float,
@@ -72,7 +129,7 @@ def run(
     """Train students of width ratio ``width`` for a teacher of width ratio 1/2, in float32.
 
     One token stands for the quadratic network.  Overlaps are Tr(A B)/d; the histories are those
-    of the mean over starts.
+    of the mean over starts.  Message passing runs on the same data.
     """
     channel = (
         SoftmaxChannel(tokens, inverse_temperature)
@@ -80,8 +137,10 @@ def run(
         else LinearChannel(1)
     )
     data_seed, start_seed = seed.spawn(2)
-    model = AttentionIndexedModel(dimension, WishartPrior(0.5), channel)
+    prior = WishartPrior(0.5)
+    model = AttentionIndexedModel(dimension, prior, channel)
     data = model.sample(sample_complexity, data_seed)
+    passing = amp(data, prior, channel)
     result = averaged_gradient_descent(
         data,
         round(width * dimension),
@@ -91,19 +150,24 @@ def run(
         loss=loss,
         initial_scale=initial_scale,
         steps=steps,
-        final_learning_rate=0.0,
+        learning_rate=learning_rate,
+        final_learning_rate=0.0 if schedule == "cosine" else learning_rate,
         record_every=steps // 20,
         single_precision=True,
-        loss_tolerance=1e-13,
+        loss_tolerance=1e-13 if schedule == "cosine" else 0.0,
     )
     flat = result.estimates.reshape(starts, -1)
     gram = flat @ flat.T / dimension
     limit, slope = result.extrapolate()
+    errors = result.history["error"]
     return {
-        "single": float(result.history["error"][-1].mean()),
+        "single": float(errors[-1].mean()),
+        "single_lowest": float(errors.mean(axis=1).min()),
         "average": result.estimation_error,
         "limit": limit,
         "slope": slope,
+        "message_passing": passing.estimation_error,
+        "message_passing_status": passing.status,
         "self_overlap": float(np.trace(gram) / starts),
         "mutual_overlap": float(gram[~np.eye(starts, dtype=bool)].mean()),
         "teacher_overlap": float(
@@ -117,7 +181,7 @@ def run(
         "prefix_errors": _text(result.prefix_errors),
         "step_history": _text(result.history["step"]),
         "loss_history": _text(result.history["loss"].mean(axis=1)),
-        "error_history": _text(result.history["error"].mean(axis=1)),
+        "error_history": _text(errors.mean(axis=1)),
     }
 
 
