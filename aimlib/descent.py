@@ -24,9 +24,13 @@ up to a rotation only.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +45,7 @@ __all__ = ["DescentResult", "averaged_gradient_descent", "gradient_descent", "lo
 
 Loss = Literal["squared", "cross-entropy"]
 Method = Literal["adam", "momentum"]
+Pointwise = Callable[[Any], tuple[Any, Any]]  # indices of each W to losses and their derivatives
 
 
 @dataclass(frozen=True)
@@ -176,22 +181,27 @@ def _mix_rows(slopes: Any, projected: Any) -> Any:
 def _evaluate(
     w: Any, data: tuple[Any, Any], channel: Channel, loss: Loss, decay: float
 ) -> tuple[Any, Any]:
-    """Loss and gradient of all starts; two products with the tokens carry the work.
-
-    Up to width d the work is done on the projected tokens XW, d/r times smaller than XS.
-    """
+    """Loss and gradient of all starts."""
     tokens, outputs = data
     n, _, d = tokens.shape
-    r = w.shape[2]
-    evaluate = _in_width if r <= d else _in_dimension
-    values, direction = evaluate(w, tokens, outputs, channel, loss)
-    gradient = 2.0 / (n * d * math.sqrt(r)) * direction + 2.0 * decay / d**2 * w
+    values, direction = _through_indices(w, tokens, lambda h: _pointwise(h, outputs, channel, loss))
+    gradient = 2.0 / (n * d * math.sqrt(w.shape[2])) * direction + 2.0 * decay / d**2 * w
     penalty = decay / d**2 * np.sum(w * w, axis=(1, 2))
     return values.mean(axis=1) + penalty, gradient
 
 
-def _in_width(w: Any, tokens: Any, outputs: Any, channel: Channel, loss: Loss) -> tuple[Any, Any]:
-    """Loss of every sequence, and n sqrt(d) Gamma W from P = XW, for all starts."""
+def _through_indices(w: Any, tokens: Any, pointwise: Pointwise) -> tuple[Any, Any]:
+    """Return what ``pointwise`` says of the indices of all W, and n sqrt(d) Gamma W for each.
+
+    Two products with the tokens carry the work.  Up to width d it is done on the projected tokens
+    XW, d/r times smaller than XS.
+    """
+    evaluate = _in_width if w.shape[2] <= tokens.shape[2] else _in_dimension
+    return evaluate(w, tokens, pointwise)
+
+
+def _in_width(w: Any, tokens: Any, pointwise: Pointwise) -> tuple[Any, Any]:
+    """From P = XW, for all starts."""
     n, t, d = tokens.shape
     starts, _, r = w.shape
     flat = tokens.reshape(n * t, d)
@@ -199,7 +209,7 @@ def _in_width(w: Any, tokens: Any, outputs: Any, channel: Channel, loss: Loss) -
     projected = (flat @ stacked).reshape(n, t, r, starts)
     h = (_row_products(projected) / (d * math.sqrt(r))).transpose(3, 0, 1, 2)
     _subtract_trace(h, np.sum(w * w, axis=(1, 2)) / (d * math.sqrt(r)))
-    values, slopes = _pointwise(h, outputs, channel, loss)
+    values, slopes = pointwise(h)
     slopes = 0.5 * (slopes + slopes.swapaxes(-1, -2))
     traces = np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
     mixed = _mix_rows(np.ascontiguousarray(slopes.transpose(1, 2, 3, 0)), projected)
@@ -208,9 +218,7 @@ def _in_width(w: Any, tokens: Any, outputs: Any, channel: Channel, loss: Loss) -
     return values, direction - traces[:, None, None] * w
 
 
-def _in_dimension(
-    w: Any, tokens: Any, outputs: Any, channel: Channel, loss: Loss
-) -> tuple[Any, Any]:
+def _in_dimension(w: Any, tokens: Any, pointwise: Pointwise) -> tuple[Any, Any]:
     """The same from S, for students wider than d."""
     n, t, d = tokens.shape
     starts, _, r = w.shape
@@ -219,7 +227,7 @@ def _in_dimension(
     projected = (flat @ s.transpose(1, 0, 2).reshape(d, starts * d)).reshape(n, t, starts, d)
     h = np.matmul(projected.transpose(2, 0, 1, 3), tokens.transpose(0, 2, 1)) / math.sqrt(d)
     _subtract_trace(h, np.trace(s, axis1=1, axis2=2) / math.sqrt(d))
-    values, slopes = _pointwise(h, outputs, channel, loss)
+    values, slopes = pointwise(h)
     slopes = 0.5 * (slopes + slopes.swapaxes(-1, -2))
     traces = np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
     mixed = np.matmul(slopes, tokens).reshape(starts, n * t, d)
@@ -300,6 +308,7 @@ def averaged_gradient_descent(
     gradient_tolerance: float = 0.0,
     record_every: int = 50,
     single_precision: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, FloatArray], None] | None = None,
 ) -> DescentResult:
     r"""Train students from independent starts by full-batch gradient descent and average them.
@@ -340,6 +349,10 @@ def averaged_gradient_descent(
     single_precision : bool
         Train in float32: about twice as fast, loss floor near 1e-12;
         losses below it are rounding.
+    checkpoint : path, optional
+        File that keeps the whole state of the training at every recorded step.  If it exists, the
+        training goes on from there and ends as if it had never been interrupted, to the bit.  At a
+        constant learning rate it can also be prolonged, with a larger ``steps``.
     callback : callable, optional
         Called with the step and the losses at every recorded step; an exception it raises stops
         the training.
@@ -351,7 +364,8 @@ def averaged_gradient_descent(
     Raises
     ------
     ValueError
-        If an argument is out of range, before training starts.
+        If an argument is out of range, or ``checkpoint`` belongs to another training; before
+        training starts.
     """
     student = _student_channel(channel, dataset, loss)
     d = dataset.dimension
@@ -372,37 +386,155 @@ def averaged_gradient_descent(
     dtype = np.float32 if single_precision else np.float64
     w, data = w.astype(dtype), _prepare(dataset, dtype)
 
-    first, second = np.zeros_like(w), np.zeros_like(w)
-    record: dict[str, list[Any]] = {"step": [], "loss": [], "error": []}
-    status, step = "stopped", 0
+    schedule = _Schedule(method, rate, final, inertia, last, every, loss_floor, gradient_floor)
+    keeper = None
+    if checkpoint is not None:
+        key = _fingerprint(w, *data, schedule.identity(), repr(student), loss, decay)
+        keeper = _Checkpoint(Path(checkpoint), key)
+    w, record, step, status = _descend(
+        w,
+        lambda weights: _evaluate(weights, data, student, loss, decay),
+        lambda weights: _errors(weights, dataset),
+        schedule,
+        keeper,
+        callback,
+    )
+    return _result(w.astype(np.float64), dataset, record, step, status)
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """How to descend and when to stop; see :func:`averaged_gradient_descent`."""
+
+    method: Method
+    rate: float
+    final: float
+    inertia: float
+    last: int
+    every: int
+    loss_floor: float
+    gradient_floor: float
+
+    def identity(self) -> _Schedule:
+        """What two trainings share if one continues the other: not the end of a constant rate."""
+        return replace(self, last=0) if self.rate == self.final else self
+
+    def rate_at(self, step: int) -> float:
+        fall = 0.5 * (1.0 + math.cos(math.pi * (step - 1) / self.last))
+        return self.final + (self.rate - self.final) * fall
+
+
+@dataclass
+class _State:
+    """What the next step depends on, and the history so far."""
+
+    weights: Any
+    first: Any
+    second: Any
+    step: int
+    record: dict[str, list[Any]]
+
+
+def _descend(
+    w: Any,
+    evaluate: Callable[[Any], tuple[Any, Any]],
+    errors: Callable[[Any], FloatArray],
+    schedule: _Schedule,
+    checkpoint: _Checkpoint | None = None,
+    callback: Callable[[int, FloatArray], None] | None = None,
+) -> tuple[Any, dict[str, list[Any]], int, str]:
+    """Train weights of shape (K, ..., d, r); return them, the history, the steps and a status."""
+    state = _State(w, np.zeros_like(w), np.zeros_like(w), 0, {"step": [], "loss": [], "error": []})
+    if checkpoint is not None:
+        state = checkpoint.load() or state
+    record, status = state.record, "stopped"
     while True:
-        values, gradient = _evaluate(w, data, student, loss, decay)
-        norms = np.sqrt(np.sum(gradient.astype(np.float64) ** 2, axis=(1, 2)))
+        w, step = state.weights, state.step
+        if checkpoint is not None and step % schedule.every == 0:
+            checkpoint.save(state)
+        values, gradient = evaluate(w)
+        norms = np.sqrt(np.sum(gradient.astype(np.float64).reshape(len(w), -1) ** 2, axis=1))
         if not np.isfinite(values).all():
             status = "diverged"
-        elif np.all((values <= loss_floor) | (norms <= gradient_floor)):
+        elif np.all((values <= schedule.loss_floor) | (norms <= schedule.gradient_floor)):
             status = "converged"
-        ended = status != "stopped" or step == last
-        if step % every == 0 or ended:
+        ended = status != "stopped" or step >= schedule.last
+        if step % schedule.every == 0 or ended:
             record["step"].append(step)
             record["loss"].append(values.astype(np.float64))
-            record["error"].append(_errors(w, dataset))
+            record["error"].append(errors(w))
             if callback is not None:
                 callback(step, record["loss"][-1])
         if ended:
-            break
-        step += 1
-        now = final + 0.5 * (rate - final) * (1.0 + math.cos(math.pi * (step - 1) / last))
-        if method == "adam":
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.999 * second + 0.001 * gradient * gradient
-            scale = math.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step)
-            w = w - now * scale * first / (np.sqrt(second) + 1e-8 * math.sqrt(1.0 - 0.999**step))
-        else:
-            first = inertia * first - now * d**2 * gradient
-            w = w + first
-        w = w.astype(dtype)
-    return _result(w.astype(np.float64), dataset, record, step, status)
+            return w, record, step, status
+        _advance(state, gradient, schedule)
+
+
+def _advance(state: _State, gradient: Any, schedule: _Schedule) -> None:
+    """One step of Adam, or of momentum with the rate in units of d^2."""
+    state.step += 1
+    w, step, rate = state.weights, state.step, schedule.rate_at(state.step)
+    if schedule.method == "adam":
+        state.first = 0.9 * state.first + 0.1 * gradient
+        state.second = 0.999 * state.second + 0.001 * gradient * gradient
+        memory = math.sqrt(1.0 - 0.999**step)
+        scale = rate * (memory / (1.0 - 0.9**step))
+        move = scale * state.first / (np.sqrt(state.second) + 1e-8 * memory)
+        state.weights = (w - move).astype(w.dtype)
+    else:
+        state.first = schedule.inertia * state.first - rate * w.shape[-2] ** 2 * gradient
+        state.weights = (w + state.first).astype(w.dtype)
+
+
+class _Checkpoint:
+    """The state of one training in one file, replaced as a whole."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        if not path.parent.is_dir():
+            raise ValueError(f"checkpoint must be in a folder that exists, got {str(path)!r}")
+        self.path, self.key = path, key
+
+    def save(self, state: _State) -> None:
+        content: dict[str, Any] = {"key": self.key, "step": state.step}
+        content |= {"weights": state.weights, "first": state.first, "second": state.second}
+        content |= {f"history_{name}": np.array(value) for name, value in state.record.items()}
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        with temporary.open("wb") as handle:
+            np.savez(handle, **content)
+        os.replace(temporary, self.path)
+
+    def load(self) -> _State | None:
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path) as stored:
+                content = dict(stored)
+            key = str(content["key"])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            raise ValueError(
+                f"checkpoint must be a file written by an earlier training or a new one, "
+                f"got {str(self.path)!r}"
+            ) from None
+        if key != self.key:
+            raise ValueError(
+                f"checkpoint must belong to the same data set, seed and options, got "
+                f"{str(self.path)!r} of another training; remove it or name another file"
+            )
+        names = ("step", "loss", "error")
+        return _State(
+            content["weights"],
+            content["first"],
+            content["second"],
+            int(content["step"]),
+            {name: list(content[f"history_{name}"]) for name in names},
+        )
+
+
+def _fingerprint(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return digest.hexdigest()
 
 
 def _student_channel(channel: Channel | None, dataset: Dataset, loss: str) -> Channel:

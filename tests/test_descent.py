@@ -178,6 +178,62 @@ def test_training_can_go_on_from_its_weights() -> None:
     assert rest.estimate == pytest.approx(whole.estimate, rel=1e-9)
 
 
+@pytest.mark.parametrize("method", ["adam", "momentum"])
+@pytest.mark.parametrize("single", [False, True])
+def test_an_interrupted_training_resumes_to_the_bit(tmp_path, method, single) -> None:
+    data, path = problem(SoftmaxChannel(2)), tmp_path / "state.npz"
+    options = {"seed": 3, "steps": 40, "record_every": 10, "method": method}
+    options |= {"final_learning_rate": 0.0, "single_precision": single}
+    whole = averaged_gradient_descent(data, 4, 2, **options)
+
+    def stop(step, loss) -> None:
+        if step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        averaged_gradient_descent(data, 4, 2, checkpoint=path, callback=stop, **options)
+    seen: list[int] = []
+    resumed = averaged_gradient_descent(
+        data, 4, 2, checkpoint=path, callback=lambda step, loss: seen.append(step), **options
+    )
+    assert seen == [20, 30, 40]  # the first twenty steps are not repeated
+    assert np.array_equal(resumed.weights, whole.weights)
+    for name in ("step", "loss", "error"):
+        assert np.array_equal(resumed.history[name], whole.history[name])
+    assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_a_constant_rate_can_be_prolonged_from_a_checkpoint(tmp_path) -> None:
+    data, path = problem(SoftmaxChannel(2)), tmp_path / "state.npz"
+    gradient_descent(data, 4, seed=1, steps=20, record_every=5, checkpoint=path)
+    longer = gradient_descent(data, 4, seed=1, steps=50, record_every=5, checkpoint=path)
+    whole = gradient_descent(data, 4, seed=1, steps=50, record_every=5)
+    assert np.array_equal(longer.weights, whole.weights)
+    assert np.array_equal(longer.history["loss"], whole.history["loss"])
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
+    data, path = problem(SoftmaxChannel(2)), tmp_path / "state.npz"
+    options = {"steps": 4, "record_every": 2, "final_learning_rate": 0.0, "checkpoint": path}
+    gradient_descent(data, 4, seed=1, **options)
+    before = path.read_bytes()
+    others = [
+        lambda: gradient_descent(data, 4, seed=2, **options),
+        lambda: gradient_descent(data, 4, seed=1, **(options | {"steps": 8})),
+        lambda: gradient_descent(data, 4, seed=1, weight_decay=0.1, **options),
+        lambda: gradient_descent(problem(SoftmaxChannel(2), seed=5), 4, seed=1, **options),
+    ]
+    for other in others:
+        with pytest.raises(ValueError, match="checkpoint must belong"):
+            other()
+    assert path.read_bytes() == before
+    path.write_text("something else")
+    with pytest.raises(ValueError, match="checkpoint must be a file written"):
+        gradient_descent(data, 4, seed=1, **options)
+    with pytest.raises(ValueError, match="checkpoint must be in a folder"):
+        gradient_descent(data, 4, seed=1, **(options | {"checkpoint": tmp_path / "no" / "x"}))
+
+
 def test_single_precision_follows_double_precision() -> None:
     data = problem(SoftmaxChannel(2), d=10)
     double = gradient_descent(data, 5, seed=9, steps=60)
