@@ -2,6 +2,17 @@
 
 from aimlib.amp import AMPResult, StreamedDataset, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
+from aimlib.cross_attention import (
+    BilinearPrior,
+    CrossAttentionModel,
+    CrossDataset,
+    CrossHardmaxChannel,
+    CrossLinearChannel,
+    CrossSoftmaxChannel,
+    cross_attention_amp,
+    cross_attention_indices,
+    cross_weak_recovery_threshold,
+)
 from aimlib.deep import deep_attention, deep_attention_from_indices
 from aimlib.descent import DescentResult, averaged_gradient_descent, gradient_descent
 from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
@@ -25,6 +36,12 @@ __all__ = [
     "AMPResult",
     "AttentionIndexedModel",
     "BayesOptimal",
+    "BilinearPrior",
+    "CrossAttentionModel",
+    "CrossDataset",
+    "CrossHardmaxChannel",
+    "CrossLinearChannel",
+    "CrossSoftmaxChannel",
     "Dataset",
     "DescentResult",
     "HardmaxChannel",
@@ -38,6 +55,9 @@ __all__ = [
     "attention_indices",
     "averaged_gradient_descent",
     "bayes_optimal",
+    "cross_attention_amp",
+    "cross_attention_indices",
+    "cross_weak_recovery_threshold",
     "deep_attention",
     "deep_attention_from_indices",
     "estimation_error",

@@ -31,9 +31,9 @@ from numpy.typing import ArrayLike
 from aimlib import _validation as check
 from aimlib._compile import njit
 from aimlib._validation import FloatArray
-from aimlib.channels import Channel, output_function
+from aimlib.channels import Channel, Informative, output_function
 from aimlib.model import TOKEN_LAWS, AttentionIndexedModel, Dataset, attention_indices
-from aimlib.priors import Prior
+from aimlib.priors import Denoised, Estimated, Prior
 
 __all__ = ["AMPResult", "StreamedDataset", "amp"]
 
@@ -300,13 +300,89 @@ def amp(
     >>> result.status, result.estimation_error < 1e-6
     ('converged', True)
     """
-    _check_options(dataset, channel, damping, denoiser, onsager, noise, response)
+    _check_options(dataset, channel, denoiser, onsager, noise, response)
+
+    def sweep(
+        estimate: FloatArray, reaction: float, variance: float, g: FloatArray
+    ) -> tuple[FloatArray, float]:
+        return _pass(dataset, channel, estimate, reaction, variance, g)
+
+    problem = Problem(
+        prior=prior,
+        channel=channel,
+        start=prior.mean_eigenvalue * np.eye(dataset.dimension),
+        outputs_shape=dataset.outputs.shape,
+        teacher=dataset.teacher,
+        sweep=sweep,
+        denoise=lambda observed, delta: _denoise(observed, delta, prior, denoiser),
+    )
+    return iterate(
+        problem,
+        iterations=iterations,
+        tolerance=tolerance,
+        damping=damping,
+        onsager=onsager,
+        noise=noise,
+        response=response,
+        callback=callback,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the iteration needs to know of a model, whatever the shape of its weights.
+
+    Attributes
+    ----------
+    prior, channel
+        Their state evolution.
+    start : array, shape (d, d') or (d, d)
+        The estimate without data.
+    outputs_shape : tuple
+        Shape of g, with the number of sequences first.
+    teacher : array of the shape of ``start``, or None
+    sweep : callable
+        ``sweep(estimate, reaction, variance, g)`` updates g in place and returns sum of g Z and the
+        weighted squares of g.
+    denoise : callable
+        ``denoise(R, noise)`` returns D(R) and its divergence.
+    """
+
+    prior: Estimated
+    channel: Informative
+    start: FloatArray
+    outputs_shape: tuple[int, ...]
+    teacher: FloatArray | None
+    sweep: Callable[[FloatArray, float, float, FloatArray], tuple[FloatArray, float]]
+    denoise: Callable[[FloatArray, float], tuple[FloatArray, float]]
+
+
+def iterate(
+    problem: Problem,
+    *,
+    iterations: int,
+    tolerance: float,
+    damping: float | None,
+    onsager: str = "divergence",
+    noise: str = "residual",
+    response: str = "channel",
+    callback: Callable[[int, dict[str, float]], object] | None = None,
+    progress: bool = False,
+) -> AMPResult:
+    """Run the iteration on a problem; arguments as in :func:`amp`."""
     most = check.integer("iterations", iterations, low=1)
     tol = check.real("tolerance", tolerance, low=0.0, open_low=True)
-    d, n = dataset.dimension, dataset.outputs.shape[0]
-
-    estimate = prior.mean_eigenvalue * np.eye(d)
-    g = np.zeros_like(dataset.outputs)
+    if damping is not None:
+        check.real("damping", damping, low=0.0, high=1.0, open_high=True)
+    prior, channel, estimate, teacher = (
+        problem.prior,
+        problem.channel,
+        problem.start,
+        problem.teacher,
+    )
+    d, n = estimate.shape[0], problem.outputs_shape[0]
+    g = np.zeros(problem.outputs_shape)
     variance, reaction = prior.variance, 0.0
     keep = _LEAST_DAMPING if damping is None else float(damping)
     last_step: FloatArray | None = None
@@ -314,18 +390,19 @@ def amp(
     status: Literal["converged", "stalled", "diverged"] = "stalled"
     bar = _progress_bar(most, progress)
     for iteration in range(1, most + 1):
-        total, squares = _pass(dataset, channel, estimate, reaction, variance, g)
+        total, squares = problem.sweep(estimate, reaction, variance, g)
         c = channel.information_at(min(variance, prior.second_moment), prior.second_moment)
         expected = n / d * float(c) / variance
         slope = expected if response == "channel" else squares / d
         if slope <= 0.0 or not (math.isfinite(slope) and np.isfinite(total).all()):
             status = "diverged"
             break
-        delta = d / (2.0 * slope)
+        delta = d / (prior.coordinate_noise * slope)
         if noise == "residual":
             # outputs that a small set can fit exactly must not make the belief collapse
-            delta = max(squares / (2.0 * slope * slope), _NOISE_FLOOR * delta)
-        denoised, divergence = _denoise(estimate + total / slope, delta, prior, denoiser)
+            measured = squares / (prior.coordinate_noise * slope * slope)
+            delta = max(measured, _NOISE_FLOOR * delta)
+        denoised, divergence = problem.denoise(estimate + total / slope, delta)
         step = denoised - estimate
         if damping is None:
             keep = _adapt(keep, step, last_step)
@@ -340,8 +417,8 @@ def amp(
             "residual": float(np.sum(step * step)) / d,
             "consistency": squares / (d * expected),
         }
-        if dataset.teacher is not None:
-            record["estimation_error"] = float(np.sum((denoised - dataset.teacher) ** 2)) / d
+        if teacher is not None:
+            record["estimation_error"] = float(np.sum((denoised - teacher) ** 2)) / d
         if not record["overlap"] < _OUT_OF_RANGE * prior.second_moment:
             status = "diverged"
             break
@@ -356,10 +433,10 @@ def amp(
         last_step = step
     if bar is not None:
         bar.close()
-    return _result(dataset, prior, estimate, status, records)
+    return _result(problem, estimate, status, records)
 
 
-def _is_sound(record: dict[str, float], prior: Prior, channel: Channel) -> bool:
+def _is_sound(record: dict[str, float], prior: Estimated, channel: Informative) -> bool:
     """Whether the squares of g are what the claimed error asks for, up to a factor.
 
     Where recovery is perfect the error may fall faster than the damped belief: small squares are
@@ -387,20 +464,19 @@ def _adapt(keep: float, step: FloatArray, last: FloatArray | None) -> float:
 
 
 def _result(
-    dataset: Dataset | StreamedDataset,
-    prior: Prior,
+    problem: Problem,
     estimate: FloatArray,
     status: Literal["converged", "stalled", "diverged"],
     records: list[dict[str, float]],
 ) -> AMPResult:
     history = {name: np.array([r[name] for r in records]) for name in (records or [{}])[0]}
     error = None
-    if dataset.teacher is not None:
-        error = float(np.sum((estimate - dataset.teacher) ** 2)) / dataset.dimension
+    if problem.teacher is not None:
+        error = float(np.sum((estimate - problem.teacher) ** 2)) / estimate.shape[0]
     return AMPResult(
         estimate=estimate,
         estimation_error=error,
-        predicted_error=records[-1]["predicted_error"] if records else prior.variance,
+        predicted_error=records[-1]["predicted_error"] if records else problem.prior.variance,
         status=status,
         converged=status == "converged",
         iterations=len(records),
@@ -507,19 +583,17 @@ def _denoise(
 ) -> tuple[FloatArray, float]:
     """Return D(R) and div D: the sum of dD_ij/dR_ij over i <= j (amp:divergence)."""
     eigenvalues, vectors = np.linalg.eigh(observed)
-    values = _shrink(eigenvalues, delta, prior, denoiser)
+    values = shrink(eigenvalues, delta, prior, denoiser)
     if denoiser == "empirical":  # each value depends on all eigenvalues; differences do for slopes
         slopes = np.gradient(values, eigenvalues) if eigenvalues.size > 1 else np.zeros(1)
     else:
-        reach = 1e-4 * math.sqrt(delta)
-        above = _shrink(eigenvalues + reach, delta, prior, denoiser)
-        below = _shrink(eigenvalues - reach, delta, prior, denoiser)
-        slopes = (above - below) / (2.0 * reach)
+        slopes = shrink_slopes(eigenvalues, delta, prior, denoiser)
     estimate = (vectors * values) @ vectors.T
     return 0.5 * (estimate + estimate.T), _spectral_divergence(eigenvalues, values, slopes)
 
 
-def _shrink(lam: FloatArray, delta: float, prior: Prior, denoiser: Denoiser) -> FloatArray:
+def shrink(lam: FloatArray, delta: float, prior: Denoised, denoiser: Denoiser) -> FloatArray:
+    """Return D(lambda) with the chosen continuation outside the support."""
     if denoiser == "empirical":
         smooth = math.sqrt(2.0 * delta) * lam.size ** (-1.0 / 3.0)
         gaps = lam[:, None] - lam
@@ -537,6 +611,14 @@ def _shrink(lam: FloatArray, delta: float, prior: Prior, denoiser: Denoiser) -> 
         slopes = ((near - ends) / inward)[nearest]
         values = values + np.where(inside, 0.0, slopes * (lam - edges[nearest]))
     return values
+
+
+def shrink_slopes(lam: FloatArray, delta: float, prior: Denoised, denoiser: Denoiser) -> FloatArray:
+    """Return D'(lambda) of the denoiser that is applied, by central differences."""
+    reach = 1e-4 * math.sqrt(delta)
+    above = shrink(lam + reach, delta, prior, denoiser)
+    below = shrink(lam - reach, delta, prior, denoiser)
+    return np.asarray((above - below) / (2.0 * reach))
 
 
 @njit
@@ -563,7 +645,6 @@ def _spectral_divergence(lam: np.ndarray, values: np.ndarray, slopes: np.ndarray
 def _check_options(
     dataset: Dataset | StreamedDataset,
     channel: Channel,
-    damping: float | None,
     denoiser: str,
     onsager: str,
     noise: str,
@@ -576,8 +657,6 @@ def _check_options(
             f"channel must have the {dataset.outputs.shape[1]} tokens of the dataset, "
             f"got tokens = {channel.tokens}"
         )
-    if damping is not None:
-        check.real("damping", damping, low=0.0, high=1.0, open_high=True)
     for name, value, allowed in (
         ("denoiser", denoiser, _DENOISERS),
         ("onsager", onsager, ("divergence", "limit")),

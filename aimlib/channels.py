@@ -33,21 +33,33 @@ from aimlib._hardmax import MOST_TOKENS, is_possible, posterior_means, start_of_
 from aimlib._normal import log_normal_cdf, normal_cdf, normal_pdf
 from aimlib._validation import FloatArray
 
-__all__ = ["Channel", "HardmaxChannel", "LinearChannel", "SoftmaxChannel", "output_function"]
+__all__ = [
+    "Channel",
+    "HardmaxChannel",
+    "Informative",
+    "LinearChannel",
+    "SoftmaxChannel",
+    "output_function",
+]
 
 
-class Channel(Protocol):
-    """What the theory and the algorithms ask of a channel."""
+class Informative(Protocol):
+    """What state evolution asks of a channel, whatever the shape of its indices."""
+
+    def information(self, overlap: ArrayLike, second_moment: float) -> Any: ...
+    def information_at(self, variance: ArrayLike, second_moment: float) -> Any: ...
+    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any: ...
+    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any: ...
+
+
+class Channel(Informative, Protocol):
+    """What the theory and the algorithms ask of a channel of symmetric indices."""
 
     @property
     def tokens(self) -> int: ...
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray: ...
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray: ...
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any: ...
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any: ...
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any: ...
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any: ...
 
 
 def output_function(

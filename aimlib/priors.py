@@ -34,16 +34,20 @@ from aimlib import _validation as check
 from aimlib._compile import njit
 from aimlib._validation import FloatArray
 
-__all__ = ["Prior", "SpectralPrior", "WignerPrior", "WishartPrior"]
+__all__ = ["Denoised", "Estimated", "Prior", "SpectralPrior", "WignerPrior", "WishartPrior"]
 
 Outside = Literal["resolvent", "edge"]
 
 
-class Prior(Protocol):
-    """What the theory and the algorithms ask of a prior."""
+class Estimated(Protocol):
+    """What state evolution asks of the law of a matrix, symmetric or not.
+
+    ``coordinate_noise`` is the variance of the noise in an orthonormal coordinate of the space of
+    S, in units of Delta/d: 2 for symmetric matrices under the GOE, 1 for independent entries.
+    """
 
     @property
-    def mean_eigenvalue(self) -> float: ...
+    def coordinate_noise(self) -> float: ...
     @property
     def second_moment(self) -> float: ...
     @property
@@ -51,9 +55,6 @@ class Prior(Protocol):
     @property
     def degrees_of_freedom(self) -> float: ...
 
-    def support(self, noise: float) -> FloatArray: ...
-    def resolvent(self, x: ArrayLike, noise: ArrayLike) -> Any: ...
-    def density(self, x: ArrayLike, noise: ArrayLike) -> Any: ...
     @overload
     def mmse(self, noise: float) -> float: ...
     @overload
@@ -62,9 +63,25 @@ class Prior(Protocol):
     def information(self, noise: float) -> float: ...
     @overload
     def information(self, noise: ArrayLike) -> Any: ...
+
+
+class Denoised(Estimated, Protocol):
+    """What message passing asks beside: where the values of R are, and what becomes of them."""
+
+    def support(self, noise: float) -> FloatArray: ...
     def shrink(
         self, eigenvalues: ArrayLike, noise: float, outside: Outside = "resolvent"
     ) -> FloatArray: ...
+
+
+class Prior(Denoised, Protocol):
+    """What the theory and the algorithms ask of a prior of symmetric matrices."""
+
+    @property
+    def mean_eigenvalue(self) -> float: ...
+
+    def resolvent(self, x: ArrayLike, noise: ArrayLike) -> Any: ...
+    def density(self, x: ArrayLike, noise: ArrayLike) -> Any: ...
     def denoise(
         self, matrix: ArrayLike, noise: float, outside: Outside = "resolvent"
     ) -> FloatArray: ...
@@ -783,6 +800,11 @@ class WishartPrior:
         object.__setattr__(self, "width_ratio", value)
 
     @property
+    def coordinate_noise(self) -> float:
+        """2: the GOE has variance 2/d in every orthonormal coordinate of the symmetric matrices."""
+        return 2.0
+
+    @property
     def mean_eigenvalue(self) -> float:
         r"""Mean eigenvalue :math:`\sqrt\rho`."""
         return math.sqrt(self.width_ratio)
@@ -922,6 +944,11 @@ class WignerPrior:
     >>> WignerPrior().mmse(1.0)
     0.5
     """
+
+    @property
+    def coordinate_noise(self) -> float:
+        """2: the GOE has variance 2/d in every orthonormal coordinate of the symmetric matrices."""
+        return 2.0
 
     @property
     def mean_eigenvalue(self) -> float:
@@ -1076,6 +1103,11 @@ class SpectralPrior:
         ):
             value.setflags(write=False)
             object.__setattr__(self, name, value)
+
+    @property
+    def coordinate_noise(self) -> float:
+        """2: the GOE has variance 2/d in every orthonormal coordinate of the symmetric matrices."""
+        return 2.0
 
     @property
     def mean_eigenvalue(self) -> float:

@@ -12,6 +12,9 @@ and its saddle point (``replica:saddle``) joins a prior and a channel through
 Read with the effective noise :math:`\Delta = 1/\hat q` as a parameter, the saddle point is
 explicit: :math:`V = \mathrm{mmse}(\Delta)` is the error and :math:`\alpha = V/(2\Delta c)` the
 sample complexity at which it is reached.  Everything below inverts that one monotone function.
+
+The 2 is the prior's ``coordinate_noise``: the equations are those of symmetric weights.  For the
+rectangular weights of cross-attention it is 1 (``cross_attention:saddle``).
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._validation import FloatArray
-from aimlib.channels import Channel, HardmaxChannel
-from aimlib.priors import Prior
+from aimlib.channels import HardmaxChannel, Informative
+from aimlib.priors import Estimated
 
 __all__ = [
     "BayesOptimal",
@@ -87,8 +90,8 @@ class BayesOptimal:
     conjugate: Any
     estimation_error: Any
     converged: Any
-    _prior: Prior = field(repr=False)
-    _channel: Channel = field(repr=False)
+    _prior: Estimated = field(repr=False)
+    _channel: Informative = field(repr=False)
 
     @functools.cached_property
     def generalization_error(self) -> Any:
@@ -110,16 +113,18 @@ class BayesOptimal:
         return _like(values.reshape(alphas.shape))
 
 
-def bayes_optimal(sample_complexity: ArrayLike, prior: Prior, channel: Channel) -> BayesOptimal:
+def bayes_optimal(
+    sample_complexity: ArrayLike, prior: Estimated, channel: Informative
+) -> BayesOptimal:
     r"""Return the Bayes-optimal performance at each sample complexity (``replica:saddle``).
 
     Parameters
     ----------
     sample_complexity : float or array
         :math:`\alpha = n/d^2 \ge 0`.
-    prior : Prior
+    prior : Prior or BilinearPrior
         Law of the teacher, e.g. ``WishartPrior(0.5)``.
-    channel : Channel
+    channel : Channel or cross-attention channel
         From indices to outputs, e.g. ``SoftmaxChannel(tokens=2)``.
 
     Returns
@@ -166,15 +171,15 @@ def bayes_optimal(sample_complexity: ArrayLike, prior: Prior, channel: Channel) 
     )
 
 
-def _log_complexity(log_noise: float, prior: Prior, channel: Channel) -> float:
+def _log_complexity(log_noise: float, prior: Estimated, channel: Informative) -> float:
     """Log of the sample complexity alpha = V/(2 Delta c) whose effective noise is Delta."""
     noise = math.exp(log_noise)
     error = min(prior.mmse(noise), prior.second_moment)
     c = float(channel.information_at(error, prior.second_moment))
-    return math.log(error / (2.0 * noise * c)) if error * c > 0.0 else math.inf
+    return math.log(error / (prior.coordinate_noise * noise * c)) if error * c > 0.0 else math.inf
 
 
-def _effective_noise(alpha: float, prior: Prior, channel: Channel) -> tuple[float, bool]:
+def _effective_noise(alpha: float, prior: Estimated, channel: Informative) -> tuple[float, bool]:
     """Solve alpha(Delta) = alpha; Delta = 0 at perfect recovery and infinity without data.
 
     The search starts at the noise that no information leaves and descends until alpha(Delta)
@@ -190,7 +195,7 @@ def _effective_noise(alpha: float, prior: Prior, channel: Channel) -> tuple[floa
         return _log_complexity(x, prior, channel) - math.log(alpha)
 
     most = channel.information_at(prior.variance, prior.second_moment)
-    high = min(math.log(prior.variance / (2.0 * alpha * most)), _LOG_LARGEST)
+    high = min(math.log(prior.variance / (prior.coordinate_noise * alpha * most)), _LOG_LARGEST)
     while excess(high) > 0.0 and high < _LOG_LARGEST:
         high += 1.0
     if high >= _LOG_LARGEST:
@@ -213,8 +218,8 @@ def _effective_noise(alpha: float, prior: Prior, channel: Channel) -> tuple[floa
 
 def state_evolution(
     sample_complexity: float,
-    prior: Prior,
-    channel: Channel,
+    prior: Estimated,
+    channel: Informative,
     iterations: int = 50,
     start: Literal["uninformed", "informed"] = "uninformed",
 ) -> FloatArray:
@@ -247,13 +252,13 @@ def state_evolution(
             v[t + 1 :] = 0.0
             break
         c = channel.information_at(min(v[t], prior.second_moment), prior.second_moment)
-        noise = v[t] / (2.0 * alpha * c)
+        noise = v[t] / (prior.coordinate_noise * alpha * c)
         v[t + 1] = prior.mmse(noise) if noise > 1e-300 else 0.0
     return v
 
 
 def fixed_points(
-    sample_complexity: float, prior: Prior, channel: Channel, resolution: int = 400
+    sample_complexity: float, prior: Estimated, channel: Informative, resolution: int = 400
 ) -> FloatArray:
     """Return the errors V > 0 of all saddle points, ascending.
 
@@ -291,7 +296,11 @@ def fixed_points(
 
 
 def free_entropy(
-    overlap: float, conjugate: float, sample_complexity: float, prior: Prior, channel: Channel
+    overlap: float,
+    conjugate: float,
+    sample_complexity: float,
+    prior: Estimated,
+    channel: Informative,
 ) -> float:
     r"""Return :math:`I_{prior}(\hat q)-q\hat q/4+\alpha\Psi_{out}(q)` (``replica:free-entropy``).
 
@@ -325,7 +334,7 @@ def free_entropy(
 
 
 def _free_entropy(
-    error: float, noise: float, alpha: float, prior: Prior, channel: Channel
+    error: float, noise: float, alpha: float, prior: Estimated, channel: Informative
 ) -> float:
     """The same in terms of V = Q - q and Delta, where q h/4 and Q h/4 no longer cancel."""
     if error == 0.0:
@@ -333,7 +342,8 @@ def _free_entropy(
     output = -alpha * channel.output_entropy(error, prior.second_moment) if alpha > 0.0 else 0.0
     if math.isinf(noise):
         return float(output)
-    return float(0.25 * error / noise - prior.information(noise) + output)
+    share = 0.5 / prior.coordinate_noise
+    return float(share * error / noise - prior.information(noise) + output)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -341,7 +351,7 @@ def _free_entropy(
 # ---------------------------------------------------------------------------------------------
 
 
-def strong_recovery_threshold(prior: Prior, channel: Channel) -> float:
+def strong_recovery_threshold(prior: Estimated, channel: Informative) -> float:
     r"""Return the sample complexity beyond which the error is zero (``softmax:threshold``).
 
     .. math:: \alpha_c = \frac{\kappa}{2\,c(Q)},
@@ -360,10 +370,10 @@ def strong_recovery_threshold(prior: Prior, channel: Channel) -> float:
     c = float(channel.information_at(0.0, prior.second_moment))
     if prior.degrees_of_freedom == 0.0:
         return 0.0
-    return prior.degrees_of_freedom / (2.0 * c) if c > 0.0 else math.inf
+    return prior.degrees_of_freedom / (prior.coordinate_noise * c) if c > 0.0 else math.inf
 
 
-def weak_recovery_threshold(channel: Channel) -> float:
+def weak_recovery_threshold(channel: Informative) -> float:
     r"""Return the small-width weak-recovery threshold of :math:`\bar\alpha = \alpha/\rho`.
 
     As :math:`\rho\to0` the error stays at its value without data up to
@@ -380,7 +390,7 @@ def weak_recovery_threshold(channel: Channel) -> float:
     return float(1.0 / (2.0 * channel.information_at(1.0, 1.0)))
 
 
-def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any:
+def small_width_overlap(rescaled_complexity: ArrayLike, channel: Informative) -> Any:
     r"""Return the overlap q in [0, 1] in the limit of small width (``small_width:overlap``).
 
     With :math:`\tilde q > 1` as a parameter the solution is explicit,
@@ -421,7 +431,7 @@ def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any
 
 
 def hardmax_asymptotic_error(
-    sample_complexity: ArrayLike, prior: Prior, channel: Channel | None = None
+    sample_complexity: ArrayLike, prior: Estimated, channel: Informative | None = None
 ) -> Any:
     r"""Return the large-:math:`\alpha` error of hardmax (``hardmax:power-law``).
 
@@ -434,7 +444,7 @@ def hardmax_asymptotic_error(
     ----------
     sample_complexity : float or array
         alpha > 0.
-    prior : Prior
+    prior : Prior or BilinearPrior
     channel : HardmaxChannel, optional
         With any number of tokens; the slope of its information at V = 0 replaces 2J/sqrt(2 pi Q).
     """

@@ -1,0 +1,524 @@
+"""Cross-attention: the rectangular denoiser, its channels, state evolution and message passing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from aimlib import (
+    BilinearPrior,
+    CrossAttentionModel,
+    CrossDataset,
+    CrossHardmaxChannel,
+    CrossLinearChannel,
+    CrossSoftmaxChannel,
+    bayes_optimal,
+    cross_attention_amp,
+    cross_attention_indices,
+    cross_weak_recovery_threshold,
+    state_evolution,
+    strong_recovery_threshold,
+)
+from aimlib.cross_attention import _average, _denoise, _spectrum
+
+SHAPES = [(0.5, 1.0), (2.0, 1.0), (0.5, 2.0), (0.3, 0.5)]
+
+
+def observe(prior, dimension, noise, seed):
+    rng = np.random.default_rng(seed)
+    s = prior.sample(dimension, rng)
+    return s, s + math.sqrt(noise / dimension) * rng.standard_normal(s.shape)
+
+
+def curve(rho, psi, noise, lam):
+    """cross_attention:curve at one singular value, by the companion matrix: P, N and a + b."""
+    pole = psi * rho
+    first = np.poly1d([-noise, noise * pole - 1 + rho, pole])
+    second = np.poly1d([-noise, noise * pole - psi + rho, psi * pole])
+    quartic = first * second - np.poly1d([float(lam) ** 2, 0.0]) * np.poly1d([1.0, -pole]) ** 2
+    p = min(quartic.roots, key=lambda root: root.imag)
+    n = rho * p / (pole - p) + noise * p
+    return p, n, (1 + psi + 2 * n) / lam
+
+
+# --- the spectrum and the denoiser -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_moments_of_the_clean_matrix(rho, psi) -> None:
+    """cross_attention:clean, expanded to 1/w^2: E s^2 = 1 and E s^4 = 1 + 1/rho + 1/psi."""
+    prior, d = BilinearPrior(rho, psi), 400
+    s = prior.sample(d, 1)
+    gram = s @ s.T
+    assert np.trace(gram) / d == pytest.approx(prior.second_moment, rel=0.02)
+    assert np.sum(gram * gram) / d == pytest.approx(1 + 1 / rho + 1 / psi, rel=0.05)
+    w = 60.0 * (1 + 1 / rho + 1 / psi)
+    m = np.sum(gram * np.linalg.inv(w * np.eye(d) - gram)) / d
+    assert w * m == pytest.approx((1 + m) * (1 + m / rho) * (1 + m / psi), rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [0.05, 1.0])
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_resolvents_of_a_large_matrix(rho, psi, noise) -> None:
+    """cross_attention:resolvents and cross_attention:curve away from the axis, d = 600."""
+    prior, d = BilinearPrior(rho, psi), 600
+    _, r = observe(prior, d, noise, 2)
+    z = 1.5 + 0.7j
+    lam2 = np.linalg.svd(r, compute_uv=False) ** 2
+    n = np.sum(lam2 / (z * z - lam2)) / d
+    a, b = (1 + n) / z, (psi + n) / z
+    p = a * b
+    assert abs(n - (rho * p / (psi * rho - p) + noise * p)) < 0.02
+    assert abs(z * z * p - (1 + n) * (psi + n)) < 1e-10
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.7, 30.0])
+@pytest.mark.parametrize(("rho", "psi"), [*SHAPES, (1.0, 1.0), (0.02, 1.0)])
+def test_density_and_denoiser_by_the_roots_of_the_quartic(rho, psi, noise) -> None:
+    """cross_attention:density, cross_attention:denoiser and cross_attention:ratio."""
+    prior = BilinearPrior(rho, psi)
+    for low, high in prior.support(noise):
+        for share in (0.1, 0.4, 0.9):
+            lam = low + share * (high - low)
+            p, n, speed = curve(rho, psi, noise, lam)
+            expected = 2 / math.pi * abs(n.imag) / lam / min(1, psi)
+            assert prior.density(lam, noise) == pytest.approx(expected, rel=1e-7)
+            k = psi * rho**2 / abs(psi * rho - p) ** 2
+            denoised = float(prior.shrink(lam, noise))
+            assert denoised == pytest.approx(lam - noise * speed.real, abs=1e-8 * lam)
+            assert denoised == pytest.approx(lam * k / (k + noise), rel=1e-7)
+            assert k == pytest.approx(((n - noise * p).imag / p.imag), rel=1e-7)
+
+
+@pytest.mark.parametrize(("rho", "psi"), [*SHAPES, (1.0, 1.0), (1e-3, 1.0), (100.0, 0.2)])
+def test_density_integrates_to_one_at_any_noise(rho, psi) -> None:
+    for noise in (1e-8, 1e-4, 0.1, 1.0, 1e3, 1e6):
+        s = _spectrum(rho, psi, noise)
+        mass = _average(s.edges, s.necks, s.zeros, rho, psi, noise, 0)
+        assert mass == pytest.approx(min(1.0, psi), rel=1e-10)
+        assert (np.diff(s.edges.ravel()) > 0).all()
+
+
+def test_density_integrates_to_one_through_the_merging_of_two_parts() -> None:
+    merging = 0.7087280002976835  # of rho = 0.2, psi = 1, bisected on the number of parts
+    counts = set()
+    for shift in (-1e-3, -1e-6, -1e-10, 0.0, 1e-10, 1e-6, 1e-3):
+        noise = merging * (1 + shift)
+        s = _spectrum(0.2, 1.0, noise)
+        counts.add(s.edges.shape[0])
+        mass = _average(s.edges, s.necks, s.zeros, 0.2, 1.0, noise, 0)
+        assert mass == pytest.approx(1.0, rel=1e-11)
+    assert counts == {1, 2}
+
+
+@pytest.mark.parametrize("noise", [0.05, 1.0])
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_denoiser_against_oracle_overlaps(rho, psi, noise) -> None:
+    """cross_attention:overlap: u_i^T S v_i of a matrix with d = 500, averaged over its tenths."""
+    prior = BilinearPrior(rho, psi)
+    s, r = observe(prior, 500, noise, 3)
+    left, lam, right = np.linalg.svd(r, full_matrices=False)
+    oracle = np.einsum("ik,ij,kj->k", left, s, right)
+    ours = prior.shrink(lam, noise, "edge")
+    for part in np.array_split(np.arange(lam.size), 10):
+        assert abs(oracle[part].mean() - ours[part].mean()) < 0.025 * lam[0]
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0])
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_mmse_by_monte_carlo(rho, psi, noise) -> None:
+    """cross_attention:mmse at d = 1000, relative to the norm of the teacher that was drawn."""
+    prior, d = BilinearPrior(rho, psi), 1000
+    s, r = observe(prior, d, noise, 4)
+    error = np.sum((s - prior.denoise(r, noise)) ** 2) / np.sum(s * s)
+    assert error == pytest.approx(prior.mmse(noise), abs=3e-3)
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.4, 5.0])
+@pytest.mark.parametrize(("rho", "psi"), [*SHAPES, (1.0, 1.0)])
+def test_information_and_error(rho, psi, noise) -> None:
+    """cross_attention:i-mmse, and cross_attention:information at large noise."""
+    prior = BilinearPrior(rho, psi)
+    step = 1e-4 / noise
+    above = prior.information(1 / (1 / noise + step))
+    below = prior.information(1 / (1 / noise - step))
+    assert 2 * (above - below) / (2 * step) == pytest.approx(prior.mmse(noise), rel=2e-7)
+    assert 2e4 * prior.information(1e4) == pytest.approx(1.0, abs=2e-4)
+
+
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_error_is_that_of_second_moments(rho, psi) -> None:
+    """cross_attention:two-forms: mmse = 1 - E D^2 and = psi Delta - Delta^2 E s^2."""
+    prior, noise = BilinearPrior(rho, psi), 0.3
+
+    def average(function):
+        return min(1, psi) * sum(
+            integrate.quad(
+                lambda t, c=(lo + hi) / 2, h=(hi - lo) / 2: (
+                    function(c + h * math.cos(t))
+                    * prior.density(c + h * math.cos(t), noise)
+                    * h
+                    * math.sin(t)
+                ),
+                0,
+                math.pi,
+                epsabs=1e-10,
+            )[0]
+            for lo, hi in prior.support(noise)
+        )
+
+    square = average(lambda lam: float(prior.shrink(lam, noise)) ** 2)
+    speed = average(lambda lam: ((lam - float(prior.shrink(lam, noise))) / noise) ** 2)
+    assert 1 - square == pytest.approx(prior.mmse(noise), abs=1e-7)
+    assert psi * noise - noise**2 * speed == pytest.approx(prior.mmse(noise), abs=1e-7)
+
+
+@pytest.mark.parametrize(("rho", "psi"), [*SHAPES, (0.01, 1.0), (0.2, 3.0)])
+def test_small_noise_counts_degrees_of_freedom(rho, psi) -> None:
+    """cross_attention:degrees, against the count of parameters of a matrix of rank r."""
+    prior, d = BilinearPrior(rho, psi), 10_000
+    rank, keys = min(round(rho * d), d, round(psi * d)), round(psi * d)
+    count = rank * (d + keys - rank) / d**2
+    assert prior.degrees_of_freedom == pytest.approx(count, rel=1e-3)
+    assert prior.mmse(1e-9) / 1e-9 == pytest.approx(count, rel=1e-3)
+
+
+@pytest.mark.parametrize("psi", [0.5, 1.0, 3.0])
+def test_large_width_is_gaussian(psi) -> None:
+    """cross_attention:gaussian: shrinkage by 1/(1 + psi Delta)."""
+    prior, noise = BilinearPrior(1e7, psi), 0.6
+    assert prior.mmse(noise) == pytest.approx(psi * noise / (1 + psi * noise), rel=1e-6)
+    lam = prior.support(noise).mean()
+    assert float(prior.shrink(lam, noise)) == pytest.approx(lam / (1 + psi * noise), rel=1e-6)
+    expected = 0.5 * psi * math.log1p(1 / (psi * noise))
+    assert prior.information(noise) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.5, 20.0])
+@pytest.mark.parametrize(("rho", "psi"), [(0.5, 2.0), (0.1, 1.3), (4.0, 5.0)])
+def test_queries_and_keys_may_be_exchanged(rho, psi, noise) -> None:
+    """cross_attention:transpose."""
+    exchanged = BilinearPrior(rho / psi, 1 / psi)
+    assert exchanged.mmse(psi**2 * noise) == pytest.approx(
+        BilinearPrior(rho, psi).mmse(noise), rel=1e-10
+    )
+
+
+def test_denoiser_outside_the_support_is_continuous() -> None:
+    prior, noise = BilinearPrior(0.1, 1.5), 0.05
+    edges = prior.support(noise).ravel()
+    assert edges.size == 4
+    for edge in edges:
+        inside_out = edge + 1e-7 * np.array([-1.0, 1.0])
+        for outside in ("resolvent", "edge"):
+            below, above = prior.shrink(inside_out, noise, outside)
+            assert abs(above - below) < 2e-3
+    far = 50.0  # D = lambda (1 - Delta s/lambda) with s -> (1 + psi)/lambda
+    assert float(prior.shrink(far, noise)) == pytest.approx(far - noise * 2.5 / far, rel=1e-6)
+
+
+# --- channels ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 2), (3, 4)])
+def test_softmax_mean_by_gaussian_conditioning(shape) -> None:
+    """cross_attention:softmax: condition on the differences inside each row."""
+    rng, (t, s), v = np.random.default_rng(5), shape, 0.6
+    channel = CrossSoftmaxChannel(t, s, 1.7)
+    omega, h = rng.standard_normal((2, t, s))
+    mean = channel.posterior_mean(channel.output(h), omega, v)
+    differences = np.diff(np.eye(s), axis=0)
+    gain = v * differences.T @ np.linalg.inv(v * differences @ differences.T)
+    expected = omega + (h - omega) @ (gain @ differences).T
+    np.testing.assert_allclose(mean, expected, atol=1e-11)
+    assert channel.information(0.3, 1.0) == t * np.linalg.matrix_rank(gain @ differences)
+
+
+def test_hardmax_mean_by_quadrature() -> None:
+    """cross_attention:hardmax."""
+    channel, v, omega = CrossHardmaxChannel(1), 0.8, np.array([[0.3, -0.9]])
+    for y in (np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])):
+        sign = y[0, 0] - y[0, 1]
+        centre = omega[0, 0] - omega[0, 1]
+        law = stats.norm(centre, math.sqrt(2 * v))
+        limits = {"lb": 0} if sign > 0 else {"ub": 0}
+        shift = (law.expect(conditional=True, **limits) - centre) / 2
+        expected = omega + np.array([[shift, -shift]])
+        np.testing.assert_allclose(channel.posterior_mean(y, omega, v), expected, atol=1e-9)
+    far = channel.posterior_mean(np.array([[0.0, 1.0]]), np.array([[60.0, 0.0]]), v)
+    assert np.isfinite(far).all()
+    assert 0 < far[0, 1] - far[0, 0] < 0.1
+
+
+@pytest.mark.parametrize("v", [0.9, 0.7, 0.3, 0.02])
+@pytest.mark.parametrize(
+    "channel", [CrossHardmaxChannel(2), CrossSoftmaxChannel(2, 3), CrossLinearChannel(2, 3, 0.4)]
+)
+def test_information_by_monte_carlo(channel, v) -> None:
+    """cross_attention:information-channel and cross_attention:information-linear."""
+    rng, shape = np.random.default_rng(6), (200_000, channel.queries, channel.keys)
+    omega = math.sqrt(1 - v) * rng.standard_normal(shape)
+    h = omega + math.sqrt(v) * rng.standard_normal(shape)
+    y = channel.output(h, rng)
+    shift = (channel.posterior_mean(y, omega, v) - omega) / math.sqrt(v)
+    squares = np.sum(shift**2, axis=(1, 2))
+    error = squares.std() / math.sqrt(squares.size)
+    assert abs(squares.mean() - channel.information(1 - v, 1.0)) < 4 * error
+
+
+@pytest.mark.parametrize("v", [1e-6, 0.01, 0.3, 0.8])
+@pytest.mark.parametrize(
+    "channel", [CrossHardmaxChannel(3), CrossSoftmaxChannel(2, 4), CrossLinearChannel(2, 2, 0.1)]
+)
+def test_entropy_and_information(channel, v) -> None:
+    """The derivative of the output entropy is c/(2V) (cross_attention:entropy)."""
+    step = 1e-4 * v
+    above, below = (channel.output_entropy(v + s, 1.0) for s in (step, -step))
+    slope = (above - below) / (2 * step)
+    assert slope == pytest.approx(channel.information(1 - v, 1.0) / (2 * v), rel=1e-5)
+
+
+def test_hardmax_information_at_both_ends() -> None:
+    """cross_attention:hardmax-ends."""
+    channel = CrossHardmaxChannel(2)
+    assert channel.information(0.0, 1.0) == pytest.approx(4 / math.pi, rel=1e-12)
+    j = integrate.quad(lambda w: stats.norm.pdf(w) ** 2 / stats.norm.cdf([w, -w]).prod(), -9, 9)[0]
+    slope = channel.information_at(1e-10, 1.0) / 1e-5
+    assert slope == pytest.approx(2 * j / math.sqrt(2 * math.pi), rel=1e-8)
+
+
+@pytest.mark.parametrize("channel", [CrossSoftmaxChannel(3, 2, 2.0), CrossSoftmaxChannel(2, 3)])
+def test_softmax_generalisation_by_monte_carlo(channel) -> None:
+    rng, v, shape = np.random.default_rng(7), 0.4, (100_000, channel.queries, channel.keys)
+    common = math.sqrt(1 - v) * rng.standard_normal(shape)
+    y = [channel.output(common + math.sqrt(v) * rng.standard_normal(shape)) for _ in range(2)]
+    expected = 0.5 * np.mean(np.sum((y[0] - y[1]) ** 2, axis=(1, 2)))
+    assert channel.generalization_error(v, 1.0) == pytest.approx(expected, rel=0.01)
+
+
+# --- state evolution ---------------------------------------------------------------------------
+
+# Theory tables of Erba, Troiani, Biggio, Maillard, Zdeborova, "Bilinear sequence regression",
+# arXiv:2410.18858, repository SPOC-group/bilinear-sequence-regression, folder MiscTheory:
+# (rho, beta, noise, alpha, mmse) with alpha = N/(d L), beta = L/d; solved there to about 1e-8.
+PUBLISHED = [
+    (0.2, 1.0, 0.0, 0.1, 0.8768906570672924),
+    (1.0, 1.0, 0.0, 0.3, 0.6836383134012252),
+    (0.2, 1.0, 0.0, 0.3, 0.34740439514921106),
+    (0.2, 2.0, 0.0, 0.2, 0.5174961520355468),
+    (1.0, 2.0, 0.0, 0.5, 0.4212552036149593),
+    (1.0, 1.0, 0.0, 0.9, 0.05908362372118825),
+    (0.2, 1.0, 0.1, 0.5, 0.1974013245728793),
+    (1.0, 2.0, 0.1, 1.0, 0.2139336815579217),
+    (0.2, 2.0, 0.1, 2.0, 0.01614172276546777),
+    (0.2, 1.0, 0.0, 0.5, 0.0),
+]
+
+
+@pytest.mark.parametrize(("rho", "beta", "noise", "alpha", "published"), PUBLISHED)
+def test_bilinear_sequence_regression(rho, beta, noise, alpha, published) -> None:
+    """One query and one key is that model, with alpha n/d^2 = beta N/(d L)."""
+    ours = bayes_optimal(alpha * beta, BilinearPrior(rho, beta), CrossLinearChannel(1, 1, noise))
+    assert ours.estimation_error == pytest.approx(published, abs=2e-7)
+    assert ours.converged
+
+
+@pytest.mark.parametrize("psi", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("channel", [CrossSoftmaxChannel(2, 3), CrossHardmaxChannel(2)])
+def test_saddle_point(channel, psi) -> None:
+    """cross_attention:saddle, and the free entropy's derivative cross_attention:free-entropy."""
+    prior = BilinearPrior(0.4, psi)
+    result = bayes_optimal(0.05, prior, channel)
+    v = result.estimation_error
+    conjugate = 0.05 * channel.information(1 - v, 1.0) / v
+    assert result.conjugate == pytest.approx(conjugate, rel=1e-9)
+    assert prior.mmse(1 / conjugate) == pytest.approx(v, rel=1e-9)
+    path = state_evolution(0.05, prior, channel, iterations=200)
+    assert path[-1] == pytest.approx(v, rel=1e-6)
+    above, below = (bayes_optimal(a, prior, channel).free_entropy for a in (0.0505, 0.0495))
+    slope = (above - below) / 0.001
+    assert slope == pytest.approx(-channel.output_entropy(v, 1.0), rel=1e-3)
+
+
+def test_thresholds() -> None:
+    """cross_attention:threshold and cross_attention:weak."""
+    for t, s, psi in ((2, 2, 1.0), (1, 3, 1.0), (3, 2, 2.0)):
+        prior, channel = BilinearPrior(0.5, psi), CrossSoftmaxChannel(t, s)
+        threshold = strong_recovery_threshold(prior, channel)
+        assert threshold == pytest.approx(0.5 * (psi + 0.5) / (t * (s - 1)))
+        alphas = [0.999 * threshold, 1.001 * threshold]
+        below, above = bayes_optimal(alphas, prior, channel).estimation_error
+        assert below > 0
+        assert above == 0
+    assert math.isinf(strong_recovery_threshold(BilinearPrior(0.5), CrossHardmaxChannel(2)))
+
+
+@pytest.mark.parametrize("psi", [0.5, 1.0, 2.0])
+def test_weak_recovery_at_small_width(psi) -> None:
+    """cross_attention:weak and cross_attention:small-width, at rho = 1e-5."""
+    rho, channel = 1e-5, CrossHardmaxChannel(2)
+    threshold = cross_weak_recovery_threshold(channel, psi)
+    prior = BilinearPrior(rho, psi)
+    assert bayes_optimal(0.9 * rho * threshold, prior, channel).estimation_error > 0.999
+    result = bayes_optimal(1.5 * rho * threshold, prior, channel)
+    square = result.conjugate / rho
+    expected = (square**2 - psi) ** 2 / (square**2 * (square + psi) * (square + 1))
+    assert result.overlap == pytest.approx(expected, rel=1e-2)
+    assert result.overlap > 0.1
+
+
+def test_hardmax_error_at_large_sample_complexity() -> None:
+    """cross_attention:hardmax-law: 2 pi (kappa/(T J alpha))^2."""
+    prior, channel, alpha = BilinearPrior(0.5), CrossHardmaxChannel(2), 200.0
+    expected = 2 * math.pi * (prior.degrees_of_freedom / (2 * 1.8063945711 * alpha)) ** 2
+    assert bayes_optimal(alpha, prior, channel).estimation_error == pytest.approx(
+        expected, rel=2e-3
+    )
+
+
+# --- the model and message passing -------------------------------------------------------------
+
+
+def test_indices_are_independent_gaussians() -> None:
+    """cross_attention:indices and cross_attention:second-moment."""
+    rng, d, n = np.random.default_rng(8), 60, 20_000
+    s = BilinearPrior(0.5, 1.5).sample(d, rng)
+    h = cross_attention_indices(
+        rng.standard_normal((n, 2, d)), rng.standard_normal((n, 2, 90)), s
+    ).reshape(n, 4)
+    covariance = np.cov(h.T)
+    np.testing.assert_allclose(covariance, np.sum(s * s) / d * np.eye(4), atol=0.05)
+    x, z = rng.standard_normal((2, 3, d)), rng.standard_normal((2, 4, 90))
+    loop = [[x[1, a] @ s @ z[1, b] / math.sqrt(d) for b in range(4)] for a in range(3)]
+    np.testing.assert_allclose(cross_attention_indices(x, z, s)[1], loop, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (5, 8), (8, 5)])
+def test_divergence_is_the_derivative_of_the_denoiser(shape) -> None:
+    """cross_attention:divergence, by central differences over all entries."""
+    rng, noise, step = np.random.default_rng(9), 0.3, 1e-5
+    prior = BilinearPrior(0.4, shape[1] / shape[0])
+    observed = rng.standard_normal(shape)
+    _, divergence = _denoise(observed, noise, prior)
+    expected = 0.0
+    for i, j in np.ndindex(shape):
+        bump = np.zeros(shape)
+        bump[i, j] = step
+        above = _denoise(observed + bump, noise, prior)[0][i, j]
+        below = _denoise(observed - bump, noise, prior)[0][i, j]
+        expected += (above - below) / (2 * step)
+    assert divergence == pytest.approx(expected, rel=2e-5)
+
+
+@pytest.mark.parametrize("psi", [1.0, 1.6])
+def test_divergence_tends_to_the_mmse(psi) -> None:
+    """cross_attention:stein."""
+    prior, noise, d = BilinearPrior(0.5, psi), 0.4, 500
+    _, observed = observe(prior, d, noise, 10)
+    _, divergence = _denoise(observed, noise, prior)
+    assert noise * divergence / d**2 == pytest.approx(prior.mmse(noise), rel=0.01)
+
+
+def test_matrix_free_iteration_equals_the_dense_one() -> None:
+    """cross_attention:iteration with the tensor of sensing matrices."""
+    prior, channel = BilinearPrior(0.5, 1.5), CrossHardmaxChannel(2)
+    data = CrossAttentionModel(12, prior, channel).sample(1.2, seed=3)
+    ours = cross_attention_amp(data, prior, channel, iterations=4, damping=0.25, tolerance=1e-300)
+    n, d, keep = len(data.outputs), 12, 0.25
+    z = np.einsum("nai,nbj->nabij", data.queries, data.keys) / math.sqrt(d)
+    estimate, variance, reaction, g = np.zeros((12, 18)), 1.0, 0.0, np.zeros_like(data.outputs)
+    for _ in range(4):
+        omega = np.einsum("nabij,ij->nab", z, estimate) - reaction * g
+        g = (channel.posterior_mean(data.outputs, omega, variance) - omega) / variance
+        slope = n / d * channel.information_at(variance, 1.0) / variance
+        noise = np.sum(g * g) / slope**2
+        field = estimate + np.einsum("nab,nabij->ij", g, z) / slope
+        denoised, divergence = _denoise(field, noise, prior)
+        reaction = divergence / (d * slope)
+        estimate = keep * estimate + (1 - keep) * denoised
+        variance = keep * variance + (1 - keep) * prior.mmse(noise)
+    np.testing.assert_allclose(ours.estimate, estimate, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("channel", "psi", "alpha"),
+    [
+        (CrossSoftmaxChannel(2, 2), 1.0, 0.2),
+        (CrossSoftmaxChannel(1, 3), 2.0, 0.4),
+        (CrossHardmaxChannel(2), 1.0, 0.5),
+        (CrossLinearChannel(1, 1, 0.1), 1.0, 0.5),
+    ],
+)
+def test_message_passing_follows_state_evolution(channel, psi, alpha) -> None:
+    prior = BilinearPrior(0.5, psi)
+    model = CrossAttentionModel(70, prior, channel)
+    results = [cross_attention_amp(model.sample(alpha, k), prior, channel) for k in range(4)]
+    assert all(result.converged for result in results)
+    errors = [result.estimation_error for result in results]
+    expected = bayes_optimal(alpha, prior, channel).estimation_error
+    assert np.mean(errors) == pytest.approx(expected, abs=0.03)
+
+
+def test_message_passing_recovers_beyond_the_threshold() -> None:
+    prior, channel = BilinearPrior(0.3, 1.5), CrossSoftmaxChannel(2, 3)
+    alpha = 1.3 * strong_recovery_threshold(prior, channel)
+    data = CrossAttentionModel(60, prior, channel).sample(alpha, seed=1)
+    assert cross_attention_amp(data, prior, channel).estimation_error < 1e-4
+
+
+def test_nothing_diverges_at_small_width() -> None:
+    prior = BilinearPrior(0.05)
+    for channel, alpha in ((CrossHardmaxChannel(2), 0.05), (CrossSoftmaxChannel(2, 2), 0.03)):
+        data = CrossAttentionModel(80, prior, channel).sample(alpha, seed=2)
+        result = cross_attention_amp(data, prior, channel)
+        assert result.status != "diverged"
+        assert result.estimation_error < 1.3
+
+
+# --- the border --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: BilinearPrior(0.0), "width_ratio"),
+        (lambda: BilinearPrior(1.0, -1.0), "aspect_ratio"),
+        (lambda: BilinearPrior(1.0).mmse(0.0), "noise"),
+        (lambda: BilinearPrior(1.0).denoise(np.zeros(3), 1.0), "matrix"),
+        (lambda: BilinearPrior(0.01).sample(10, 0), "dimension"),
+        (lambda: CrossHardmaxChannel(2, 3), "keys"),
+        (lambda: CrossSoftmaxChannel(2, 1), "keys"),
+        (lambda: CrossLinearChannel(1, 1, 0.5).output(np.zeros((1, 1))), "rng"),
+        (lambda: CrossHardmaxChannel(1).posterior_mean([[0.5, 0.5]], [[0.0, 0.0]], 1.0), "one-hot"),
+        (lambda: CrossSoftmaxChannel(1, 2).posterior_mean([[1.0, 0.0]], [[0.0, 0.0]], 1.0), "y"),
+        (lambda: cross_attention_indices(np.ones((1, 1, 3)), np.ones((1, 1, 4)), np.eye(3)), "wei"),
+        (
+            lambda: CrossDataset(np.ones((2, 1, 3)), np.ones((1, 1, 3)), np.ones((2, 1, 1))),
+            "keys",
+        ),
+    ],
+)
+def test_bad_input_is_refused(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_channel_of_another_shape_is_refused() -> None:
+    prior, channel = BilinearPrior(0.5), CrossSoftmaxChannel(2, 2)
+    data = CrossAttentionModel(10, prior, channel).sample(0.5, seed=0)
+    with pytest.raises(ValueError, match="channel"):
+        cross_attention_amp(data, prior, CrossSoftmaxChannel(2, 3))
+    with pytest.raises(TypeError, match="CrossDataset"):
+        cross_attention_amp((data,), prior, channel)
+
+
+def test_samples_are_reproducible() -> None:
+    model = CrossAttentionModel(12, BilinearPrior(0.5, 1.5), CrossLinearChannel(1, 1, 0.2))
+    first, second, other = (model.sample(0.5, seed) for seed in (4, 4, 5))
+    np.testing.assert_array_equal(first.outputs, second.outputs)
+    assert not np.array_equal(first.outputs, other.outputs)
+    assert first.sample_complexity == pytest.approx(0.5)
+    assert first.teacher.shape == (12, 18)
