@@ -15,6 +15,17 @@ from aimlib.cross_attention import (
 )
 from aimlib.deep import deep_attention, deep_attention_from_indices
 from aimlib.descent import DescentResult, averaged_gradient_descent, gradient_descent
+from aimlib.layers import (
+    DeepSoftmaxChannel,
+    LayeredAMPResult,
+    LayeredDataset,
+    LayeredDescentResult,
+    MixedLinearChannel,
+    layered_amp,
+    layered_descent,
+    layered_state_evolution,
+    sample_layers,
+)
 from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
 from aimlib.replica import (
@@ -43,9 +54,14 @@ __all__ = [
     "CrossLinearChannel",
     "CrossSoftmaxChannel",
     "Dataset",
+    "DeepSoftmaxChannel",
     "DescentResult",
     "HardmaxChannel",
+    "LayeredAMPResult",
+    "LayeredDataset",
+    "LayeredDescentResult",
     "LinearChannel",
+    "MixedLinearChannel",
     "SoftmaxChannel",
     "SpectralPrior",
     "StreamedDataset",
@@ -65,6 +81,10 @@ __all__ = [
     "free_entropy",
     "gradient_descent",
     "hardmax_asymptotic_error",
+    "layered_amp",
+    "layered_descent",
+    "layered_state_evolution",
+    "sample_layers",
     "small_width_overlap",
     "state_evolution",
     "strong_recovery_threshold",
