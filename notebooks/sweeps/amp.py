@@ -231,7 +231,7 @@ def universality() -> Iterator[dict[str, Any]]:
 
 def large() -> Iterator[dict[str, Any]]:
     """One run of each channel at d = 1000, tokens regenerated block by block."""
-    for name, alpha in (("hardmax", 0.05), ("softmax", 0.1)):
+    for name, alpha in (("hardmax", 0.05), ("softmax", 0.05)):
         yield case(
             name, 2, 0.5, alpha, 1000, variant="loose", seed=0, stream=True
         )

@@ -79,7 +79,7 @@ EXPERIMENTS: dict[str, Plan] = {
     ),
     # training on and on, on both sides of the threshold
     "threshold-50": (
-        {"sample_complexity": NEAR, "steps": [2000, 8000, 32000], "starts": [4]},
+        {"sample_complexity": NEAR, "steps": [2000, 16000], "starts": [4]},
         TWO,
     ),
     "threshold-100": (
@@ -102,7 +102,7 @@ EXPERIMENTS: dict[str, Plan] = {
         | {
             "tokens": [1],
             "sample_complexity": PUBLISHED,
-            "starts": [64],
+            "starts": [32],
             "steps": [3000],
             "learning_rate": [0.1],
             "schedule": ["constant"],
