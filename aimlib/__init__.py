@@ -40,6 +40,7 @@ from aimlib.replica import (
     weak_recovery_threshold,
 )
 from aimlib.sweeps import sweep
+from aimlib.tokens import CorrelatedSoftmaxChannel, FourthMomentHardmaxChannel, whiten
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "AttentionIndexedModel",
     "BayesOptimal",
     "BilinearPrior",
+    "CorrelatedSoftmaxChannel",
     "CrossAttentionModel",
     "CrossDataset",
     "CrossHardmaxChannel",
@@ -56,6 +58,7 @@ __all__ = [
     "Dataset",
     "DeepSoftmaxChannel",
     "DescentResult",
+    "FourthMomentHardmaxChannel",
     "HardmaxChannel",
     "LayeredAMPResult",
     "LayeredDataset",
@@ -90,4 +93,5 @@ __all__ = [
     "strong_recovery_threshold",
     "sweep",
     "weak_recovery_threshold",
+    "whiten",
 ]

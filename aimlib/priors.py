@@ -933,17 +933,27 @@ class WishartPrior:
 
 @dataclass(frozen=True)
 class WignerPrior:
-    r"""No structure: :math:`S` from the GOE, with the semicircle of radius 2 as spectrum.
+    r"""No structure: :math:`S = m I + G` with G from the GOE, a semicircle of radius 2 around m.
 
     Then :math:`R` is a semicircle of variance :math:`1+\Delta`, the denoiser is the linear
-    shrinkage :math:`\lambda/(1+\Delta)` and :math:`\mathrm{mmse} = \Delta/(1+\Delta)`
+    shrinkage :math:`m + (\lambda-m)/(1+\Delta)` and :math:`\mathrm{mmse} = \Delta/(1+\Delta)`
     (``priors:wigner``).
+
+    Parameters
+    ----------
+    mean : float
+        Mean eigenvalue m.
 
     Examples
     --------
     >>> WignerPrior().mmse(1.0)
     0.5
     """
+
+    mean: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", check.real("mean", self.mean))
 
     @property
     def coordinate_noise(self) -> float:
@@ -952,13 +962,13 @@ class WignerPrior:
 
     @property
     def mean_eigenvalue(self) -> float:
-        """Mean eigenvalue: 0."""
-        return 0.0
+        """Mean of the semicircle, m."""
+        return self.mean
 
     @property
     def second_moment(self) -> float:
-        """Q = 1."""
-        return 1.0
+        """Q = 1 + m^2."""
+        return 1.0 + self.mean**2
 
     @property
     def variance(self) -> float:
@@ -974,7 +984,7 @@ class WignerPrior:
         """Return the edges of the semicircle of R, shape (1, 2)."""
         delta = check.real("noise", noise, low=0.0, open_low=True)
         edge = 2.0 * math.sqrt(1.0 + delta)
-        return np.array([[-edge, edge]])
+        return self.mean + np.array([[-edge, edge]])
 
     def resolvent(self, x: ArrayLike, noise: ArrayLike) -> Any:
         """Return g(x + i0) of R: complex, broadcast over ``x`` and ``noise``."""
@@ -982,11 +992,12 @@ class WignerPrior:
         def fill(
             points: FloatArray, noises: FloatArray, real: FloatArray, imaginary: FloatArray
         ) -> None:
+            centred = points - self.mean
             variance = 1.0 + noises
-            inside = points**2 < 4.0 * variance
-            root = np.sqrt(np.abs(points**2 - 4.0 * variance))
-            far = 2.0 / (points + np.copysign(root, points) + inside)  # inside: not used
-            real[:] = np.where(inside, points / (2.0 * variance), far)
+            inside = centred**2 < 4.0 * variance
+            root = np.sqrt(np.abs(centred**2 - 4.0 * variance))
+            far = 2.0 / (centred + np.copysign(root, centred) + inside)  # inside: not used
+            real[:] = np.where(inside, centred / (2.0 * variance), far)
             imaginary[:] = np.where(inside, root / (2.0 * variance), 0.0)
 
         return _map_points(x, noise, fill)
@@ -1026,20 +1037,23 @@ class WignerPrior:
         lam = check.reals("eigenvalues", eigenvalues)
         delta = check.real("noise", noise, low=0.0, open_low=True)
         _outside(outside)
-        return lam / (1.0 + delta)
+        return self.mean + (lam - self.mean) / (1.0 + delta)
 
     def denoise(
         self, matrix: ArrayLike, noise: float, outside: Outside = "resolvent"
     ) -> FloatArray:
-        """Return the Bayes-optimal estimate R/(1 + Delta) of S."""
+        """Return the Bayes-optimal estimate m I + (R - m I)/(1 + Delta) of S."""
         observed = check.symmetric_matrix("matrix", matrix)
-        return self.shrink(0.5 * (observed + observed.T), noise, outside)
+        delta = check.real("noise", noise, low=0.0, open_low=True)
+        _outside(outside)
+        shrunk = 0.5 * (observed + observed.T) / (1.0 + delta)
+        return np.asarray(shrunk + self.mean * delta / (1.0 + delta) * np.eye(len(shrunk)))
 
     def sample(self, dimension: int, rng: np.random.Generator | int) -> FloatArray:
-        """Draw S of shape (d, d) from the GOE with off-diagonal variance 1/d."""
+        """Draw S of shape (d, d): m I and a GOE matrix with off-diagonal variance 1/d."""
         d = check.integer("dimension", dimension, low=1)
         a = check.generator("rng", rng).standard_normal((d, d))
-        return (a + a.T) / math.sqrt(2.0 * d)
+        return (a + a.T) / math.sqrt(2.0 * d) + self.mean * np.eye(d)
 
 
 @dataclass(frozen=True)
