@@ -160,7 +160,7 @@ EXPERIMENTS: dict[str, tuple[Any, dict[str, list[Any]], list[int]]] = {
         predict,
         {
             "sample_complexity": [
-                *(0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.25),
+                *(0.02, 0.05, 0.1, 0.15, 0.2, 0.25),
                 *(0.3, 0.33, 0.35, 0.375, 0.4, 0.45, 0.6),
             ]
         },
@@ -170,7 +170,7 @@ EXPERIMENTS: dict[str, tuple[Any, dict[str, list[Any]], list[int]]] = {
         pass_messages,
         {
             "dimension": [100],
-            "sample_complexity": [0.1, 0.2, 0.3, 0.45, 0.6],
+            "sample_complexity": [0.1, 0.2, 0.3, 0.45],
             "scheme": ["combined"],
             "channel": ["softmax"],
         },
