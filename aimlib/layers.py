@@ -860,7 +860,7 @@ def layered_state_evolution(
     Returns
     -------
     array, shape (iterations + 1, L, L)
-        Stops changing where an error falls below 1e-10.
+        Constant from where an eigenvalue falls below 1e-10, or a step below 1e-14.
     """
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     steps = check.integer("iterations", iterations, low=1)
@@ -871,7 +871,8 @@ def layered_state_evolution(
     v = np.empty((steps + 1, len(laws), len(laws)))
     v[0] = np.diag([law.variance for law in laws])
     for t in range(steps):
-        if np.linalg.eigvalsh(v[t])[0] < 1e-10:
+        settled = t > 0 and np.abs(v[t] - v[t - 1]).max() < 1e-14
+        if settled or np.linalg.eigvalsh(v[t])[0] < 1e-10:
             v[t + 1 :] = v[t]
             break
         conjugate = 2.0 * alpha * channel.information(v[t], moments)
