@@ -41,6 +41,7 @@ Denoiser = Literal["tangent", "clip", "edge", "resolvent", "empirical"]
 _DENOISERS = ("tangent", "clip", "edge", "resolvent", "empirical")
 _BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
 _LEAST_DAMPING, _MOST_DAMPING = 0.3, 0.95
+_FALL = 0.02  # share by which the undamped part grows when two steps agree
 _NOISE_FLOOR = 0.25  # measured noise over that of the response: four times the data, at most
 _ABSOLUTE_BELOW = 1e-4  # share of the prior variance below which the tolerance is absolute
 _CONTRADICTION = 10.0  # factor between the squares of g and their expectation, either way
@@ -367,10 +368,15 @@ def iterate(
     onsager: str = "divergence",
     noise: str = "residual",
     response: str = "channel",
+    settle: float = 1.0,
     callback: Callable[[int, dict[str, float]], object] | None = None,
     progress: bool = False,
 ) -> AMPResult:
-    """Run the iteration on a problem; arguments as in :func:`amp`."""
+    """Run the iteration on a problem; arguments as in :func:`amp`.
+
+    ``settle`` is the factor by which every rise of the adaptive damping slows its later falls:
+    below 1 a damping that has to rise again and again comes to rest.
+    """
     most = check.integer("iterations", iterations, low=1)
     tol = check.real("tolerance", tolerance, low=0.0, open_low=True)
     if damping is not None:
@@ -386,6 +392,7 @@ def iterate(
     variance, reaction = prior.variance, 0.0
     keep = _LEAST_DAMPING if damping is None else float(damping)
     last_step: FloatArray | None = None
+    fall = _FALL
     records: list[dict[str, float]] = []
     status: Literal["converged", "stalled", "diverged"] = "stalled"
     bar = _progress_bar(most, progress)
@@ -405,7 +412,8 @@ def iterate(
         denoised, divergence = problem.denoise(estimate + total / slope, delta)
         step = denoised - estimate
         if damping is None:
-            keep = _adapt(keep, step, last_step)
+            before, keep = keep, _adapt(keep, step, last_step, fall)
+            fall *= settle if keep > before else 1.0
         predicted = prior.mmse(float(delta))
         reaction = divergence / (d * slope) if onsager == "divergence" else predicted
         record = {
@@ -450,7 +458,7 @@ def _is_sound(record: dict[str, float], prior: Estimated, channel: Informative) 
     return least <= record["consistency"] <= _CONTRADICTION
 
 
-def _adapt(keep: float, step: FloatArray, last: FloatArray | None) -> float:
+def _adapt(keep: float, step: FloatArray, last: FloatArray | None, fall: float = _FALL) -> float:
     """Damp more when the step turns round without shrinking, less when two steps agree."""
     if last is None:
         return keep
@@ -459,7 +467,7 @@ def _adapt(keep: float, step: FloatArray, last: FloatArray | None) -> float:
     if cosine < 0.0 and size > 0.9 * last_size:
         return min(1.0 - 0.75 * (1.0 - keep), _MOST_DAMPING)
     if cosine > 0.5:
-        return max(1.0 - 1.02 * (1.0 - keep), _LEAST_DAMPING)
+        return max(1.0 - (1.0 + fall) * (1.0 - keep), _LEAST_DAMPING)
     return keep
 
 

@@ -1247,6 +1247,7 @@ def cross_attention_amp(
         iterations=iterations,
         tolerance=tolerance,
         damping=damping,
+        settle=0.5,
         callback=callback,
         progress=progress,
     )

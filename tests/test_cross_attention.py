@@ -75,6 +75,69 @@ def test_resolvents_of_a_large_matrix(rho, psi, noise) -> None:
     assert abs(z * z * p - (1 + n) * (psi + n)) < 1e-10
 
 
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_subordination_of_a_large_matrix(rho, psi) -> None:
+    """cross_attention:block, cross_attention:moments and cross_attention:subordination, d = 250."""
+    prior, d, noise, z = BilinearPrior(rho, psi), 250, 0.4, 1.2 + 0.8j
+    s, r = observe(prior, d, noise, 11)
+    keys = s.shape[1]
+    block = np.block([[np.zeros((d, d)), r], [r.T, np.zeros((keys, keys))]])
+    g = np.linalg.inv(z * np.eye(d + keys) - block)
+    a, b = np.trace(g[:d, :d]) / d, np.trace(g[d:, d:]) / d
+    lam2 = np.linalg.svd(r, compute_uv=False) ** 2
+    n = np.sum(lam2 / (z * z - lam2)) / d
+    assert abs(z * a - 1 - n) < 1e-10
+    assert abs(z * b - psi - n) < 1e-10
+    first, second = z - noise * b, z - noise * a
+    left, clean, right = np.linalg.svd(s, full_matrices=False)
+    m = np.sum(clean**2 / (first * second - clean**2)) / d
+    assert abs(first * a - 1 - m) < 0.02
+    assert abs(second * b - psi - m) < 0.02
+    mixed = np.einsum("ik,ij,kj->k", left, g[:d, d:], right)
+    expected = clean / (first * second - clean**2)
+    assert abs(np.mean(mixed - expected)) < 0.01
+    assert abs(np.sum(clean * mixed) / d - m) < 0.02
+
+
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_columns_of_the_product(rho, psi) -> None:
+    """cross_attention:column, with the eigenvalues of one K at d = 800."""
+    d, rng = 800, np.random.default_rng(12)
+    width, keys = round(rho * d), round(psi * d)
+    k = rng.standard_normal((keys, width))
+    beta = np.linalg.eigvalsh(k.T @ k / keys)
+    q = rng.standard_normal((d, width))
+    squares = np.linalg.svd(q @ k.T / math.sqrt(width * keys), compute_uv=False) ** 2
+    w = 1.5 * squares.max()
+    g = (np.sum(1 / (w - squares)) + (d - squares.size) / w) / d
+    assert 1 / g + np.mean(beta / (1 - beta * g / rho)) == pytest.approx(w, rel=0.01)
+    moment = np.mean(beta / (rho / g - beta))
+    assert rho * moment == pytest.approx(w * g - 1, rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.7])
+@pytest.mark.parametrize(("rho", "psi"), SHAPES)
+def test_products_of_the_roots(rho, psi, noise) -> None:
+    """cross_attention:vieta and the lemma: the complex pair from the two real roots."""
+    pole = psi * rho
+    for low, high in BilinearPrior(rho, psi).support(noise):
+        lam = low + 0.3 * (high - low)
+        p, n, _ = curve(rho, psi, noise, lam)
+        first = np.poly1d([-noise, noise * pole - 1 + rho, pole])
+        second = np.poly1d([-noise, noise * pole - psi + rho, psi * pole])
+        square = np.poly1d([float(lam) ** 2, 0.0]) * np.poly1d([1.0, -pole]) ** 2
+        roots = (first * second - square).roots
+        real = roots[np.abs(roots.imag) < 1e-9 * np.abs(roots)].real - pole
+        assert real.size == 2
+        assert (real > 0).all()
+        k = noise**2 * real.prod() / (psi * rho**2)
+        assert k == pytest.approx(psi * rho**2 / abs(pole - p) ** 2, rel=1e-7)
+        size = psi**3 * rho**2 / (noise**2 * (pole + real).prod())
+        assert abs(p) ** 2 == pytest.approx(size, rel=1e-7)
+        assert abs(1 + n) * abs(psi + n) == pytest.approx(lam**2 * abs(p), rel=1e-7)
+        assert 2 * n.real == pytest.approx(lam**2 / (k + noise) - 1 - psi, abs=1e-7)
+
+
 @pytest.mark.parametrize("noise", [0.02, 0.7, 30.0])
 @pytest.mark.parametrize(("rho", "psi"), [*SHAPES, (1.0, 1.0), (0.02, 1.0)])
 def test_density_and_denoiser_by_the_roots_of_the_quartic(rho, psi, noise) -> None:
@@ -476,6 +539,47 @@ def test_nothing_diverges_at_small_width() -> None:
         result = cross_attention_amp(data, prior, channel)
         assert result.status != "diverged"
         assert result.estimation_error < 1.3
+
+
+def test_few_samples_at_small_width() -> None:
+    """An oscillating iteration settles where samples are few, alpha d = 7."""
+    prior, channel, alpha = BilinearPrior(0.1), CrossSoftmaxChannel(2, 2), 0.07125
+    data = CrossAttentionModel(100, prior, channel).sample(alpha, seed=1)
+    result = cross_attention_amp(data, prior, channel)
+    expected = bayes_optimal(alpha, prior, channel).estimation_error
+    assert result.estimation_error == pytest.approx(expected, abs=0.08)
+    assert result.history["residual"][-1] < 0.02
+
+
+# --- untied self-attention -----------------------------------------------------------------------
+
+
+def test_parts_of_untied_self_attention() -> None:
+    """cross_attention:split: which part of S the indices of one sequence see."""
+    rng, d = np.random.default_rng(13), 30
+    s = BilinearPrior(0.5).sample(d, rng)
+    symmetric, antisymmetric = 0.5 * (s + s.T), 0.5 * (s - s.T)
+    x = rng.standard_normal((3, d))
+    h = (x @ s @ x.T - np.trace(s) * np.eye(3)) / math.sqrt(d)
+    seen = (x @ symmetric @ x.T - np.trace(symmetric) * np.eye(3)) / math.sqrt(d)
+    np.testing.assert_allclose(0.5 * (h + h.T), seen, atol=1e-12)
+    np.testing.assert_allclose(0.5 * (h - h.T), x @ antisymmetric @ x.T / math.sqrt(d), atol=1e-12)
+
+
+def test_two_noises_couple_left_and_right() -> None:
+    """cross_attention:two-likelihoods, as the part that is quadratic in S."""
+    rng, d, first, second = np.random.default_rng(14), 12, 0.3, 0.8
+
+    def log_likelihood(r, s):
+        parts = [0.5 * ((r - s) + sign * (r - s).T) for sign in (1, -1)]
+        return -0.5 * d * (np.sum(parts[0] ** 2) / first + np.sum(parts[1] ** 2) / second)
+
+    r, s = rng.standard_normal((2, d, d))
+    values = [log_likelihood(r, sign * s) for sign in (1, -1)]
+    quadratic = 0.5 * sum(values) - log_likelihood(r, 0 * s)
+    expected = -0.25 * d * (1 / first + 1 / second) * np.sum(s * s)
+    expected -= 0.25 * d * (1 / first - 1 / second) * np.trace(s @ s)
+    assert quadratic == pytest.approx(expected, rel=1e-10)
 
 
 # --- the border --------------------------------------------------------------------------------
