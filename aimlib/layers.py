@@ -280,12 +280,16 @@ class DeepSoftmaxChannel:
         Strength c of the skip connection.
     inverse_temperature : float
         :math:`\beta>0`.
+    nodes : int
+        Gauss-Hermite points in each of the two directions of the quadrature.  Its error shows for
+        rare sequences whose posterior is narrow.
     """
 
     layers: int = 2
     tokens: int = 2
     skip: float = 1.0
     inverse_temperature: float = 1.0
+    nodes: int = 24
 
     def __post_init__(self) -> None:
         check.integer("layers", self.layers, low=1)
@@ -293,6 +297,7 @@ class DeepSoftmaxChannel:
         object.__setattr__(self, "skip", check.real("skip", self.skip))
         beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
         object.__setattr__(self, "inverse_temperature", beta)
+        check.integer("nodes", self.nodes, low=8, high=100)
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (n, T, T), from the indices, shape (n, L, T, T); ``rng`` is not used."""
@@ -320,7 +325,7 @@ class DeepSoftmaxChannel:
         revealed = np.log(seen[:, [0, 1], [0, 1]] / seen[:, [0, 1], [1, 0]])
         revealed = revealed / self.inverse_temperature
         flat = centre[:, :, [0, 0, 1], [0, 1, 1]].reshape(-1, 6)
-        g, response = _two_layer_output(flat, revealed, v, self.skip, self.inverse_temperature)
+        g, response = _two_layer_output(flat, revealed, v, self)
         out = g.reshape(-1, 2, 3)[:, :, [0, 1, 1, 2]].reshape(-1, 2, 2, 2)
         return np.ascontiguousarray(out), _symmetric(response)
 
@@ -379,7 +384,7 @@ def _normal_points(columns: int, log_count: int = 12) -> FloatArray:
 
 
 def _two_layer_output(
-    omega: FloatArray, revealed: FloatArray, v: FloatArray, skip: float, beta: float
+    omega: FloatArray, revealed: FloatArray, v: FloatArray, channel: DeepSoftmaxChannel
 ) -> tuple[FloatArray, FloatArray]:
     """Posterior means of (h1, h2) in the coordinates (11, 12, 22), as g and its total response.
 
@@ -394,13 +399,13 @@ def _two_layer_output(
     root = np.linalg.cholesky(spread)
     move = prior @ difference.T @ np.linalg.inv(root).T  # shift of the six indices with xi
     rest = prior - move @ move.T
-    nodes, mass = np.polynomial.hermite_e.hermegauss(_NODES)
+    nodes, mass = np.polynomial.hermite_e.hermegauss(channel.nodes)
     mass = mass / mass.sum()
     xi = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
     log_mass = np.log(np.outer(mass, mass)).ravel()
     shift = np.ascontiguousarray(xi @ move.T)
     mean, covariance = _two_layer_means(
-        omega, revealed, shift, rest, log_mass, float(skip), float(beta)
+        omega, revealed, shift, rest, log_mass, channel.skip, channel.inverse_temperature
     )
     inverse = np.linalg.inv(v)
     scaled = ((mean - omega).reshape(-1, 2, 3) / weights).transpose(0, 2, 1) @ inverse
@@ -410,9 +415,6 @@ def _two_layer_output(
         block = covariance[np.ix_([p, 3 + p], [p, 3 + p])] / weights[p]
         response += omega.shape[0] * inverse - inverse @ block @ inverse
     return g, response
-
-
-_NODES = 24  # Gauss-Hermite points in each direction of u
 
 
 @njit

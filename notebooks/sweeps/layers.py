@@ -113,6 +113,7 @@ def predict(
 
 CHANNELS: dict[str, Any] = {
     "softmax": DeepSoftmaxChannel(),
+    "softmax-fine": DeepSoftmaxChannel(nodes=48),
     "linear": MixedLinearChannel([[1.0, 0.8], [0.8, 1.0]], noise=0.25),
 }
 EXPERIMENTS: dict[str, tuple[Any, dict[str, list[Any]], list[int]]] = {
@@ -175,6 +176,16 @@ EXPERIMENTS: dict[str, tuple[Any, dict[str, list[Any]], list[int]]] = {
             "channel": ["softmax"],
         },
         [1, 2, 3, 4, 5, 6],
+    ),
+    "amp-quadrature": (
+        pass_messages,
+        {
+            "dimension": [60],
+            "sample_complexity": [0.3],
+            "scheme": ["combined"],
+            "channel": ["softmax", "softmax-fine"],
+        },
+        [1, 2, 3],
     ),
     "amp-sizes": (
         pass_messages,
