@@ -25,9 +25,10 @@ def real(
     interval = _interval(low, high, open_low, open_high)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must be a real number {interval}, got {value!r}") from None
-    if isinstance(value, (bool, np.bool_, str)) or not math.isfinite(number):
+    text_or_truth = isinstance(value, (str, bytes, bytearray)) or np.asarray(value).dtype == bool
+    if text_or_truth or not math.isfinite(number):
         raise ValueError(f"{name} must be a finite real number {interval}, got {value!r}")
     if (
         number < low

@@ -814,8 +814,9 @@ def _uncertainty(overlap: ArrayLike, second_moment: float) -> FloatArray:
 
 def _variances(variance: ArrayLike, second_moment: float) -> FloatArray:
     """Check 0 <= V <= Q; a plain float inside, as in every root search, passes at once."""
-    if type(variance) is float and 0.0 <= variance <= second_moment < math.inf:
-        return np.float64(variance)
+    if type(variance) is float and isinstance(second_moment, float):
+        if 0.0 <= variance <= second_moment < math.inf and second_moment > 0.0:
+            return np.float64(variance)
     total = check.real("second_moment", second_moment, low=0.0, open_low=True)
     return check.reals("variance", variance, low=0.0, high=total)
 

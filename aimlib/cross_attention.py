@@ -427,7 +427,7 @@ def _outside_point(
     noise: float,
 ) -> float:
     """The physical real P outside the support, on its interval where x is monotone."""
-    if lam > edges[-1, 1]:
+    if lam >= edges[-1, 1]:
         low, high = -700.0, math.log(points[-1, 1] / (pole - points[-1, 1]))
         for _ in range(200):
             middle = 0.5 * (low + high)
@@ -438,7 +438,7 @@ def _outside_point(
             else:
                 high = middle
         return pole / (1.0 + math.exp(-low))
-    if lam < edges[0, 0]:
+    if lam <= edges[0, 0]:
         inner: float = -zeros[4] if psi > 1.0 else -zeros[5]
         outer: float = points[0, 0]
         for _ in range(200):
@@ -498,11 +498,13 @@ def _shrink_values(
                     best = j
             speed = _velocity(points.flat[best], edges.flat[best], rho, psi, noise)
             out[i] = lam[i] - noise * speed
-        elif lam[i] <= 0.0:
-            out[i] = lam[i]
+        elif lam[i] == 0.0:
+            out[i] = 0.0
         else:
             p = _outside_point(lam[i], edges, points, zeros, psi, pole, noise)
             out[i] = lam[i] - noise * _velocity(p, lam[i], rho, psi, noise)
+            if lam[i] < edges[0, 0]:  # the resolvents diverge at zero, where d and d' differ
+                out[i] = max(out[i], 0.0)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -652,14 +654,14 @@ class BilinearPrior:
         Parameters
         ----------
         eigenvalues : array
-            Singular values of R, any shape.
+            Singular values of R, any shape, none negative.
         noise : float
             :math:`\Delta > 0`.
         outside : {"resolvent", "edge"}
-            Outside the limiting support follow the resolvents, or hold the shift
-            :math:`(\lambda-D)/\Delta` at its value at the nearest edge.
+            Outside the limiting support follow the resolvents (below it not to negative values),
+            or hold the shift :math:`(\lambda-D)/\Delta` at its value at the nearest edge.
         """
-        lam = check.reals("eigenvalues", eigenvalues)
+        lam = check.reals("eigenvalues", eigenvalues, low=0.0)
         s = self._spectrum(noise)
         out = np.empty(lam.size)
         _shrink_values(
@@ -683,11 +685,17 @@ class BilinearPrior:
         Raises
         ------
         ValueError
-            If ``matrix`` is not a finite matrix or ``noise`` is not positive.
+            If ``matrix`` is not a finite matrix, d' is not aspect_ratio * d up to rounding, or
+            ``noise`` is not positive.
         """
         observed = check.reals("matrix", matrix)
         if observed.ndim != 2 or 0 in observed.shape:
             raise ValueError(f"matrix must have shape (d, d'), got shape {observed.shape}")
+        if observed.shape != self.shape(observed.shape[0]):
+            raise ValueError(
+                f"matrix must have shape {self.shape(observed.shape[0])} "
+                f"for aspect_ratio {self.aspect_ratio!r}, got shape {observed.shape}"
+            )
         left, values, right = np.linalg.svd(observed, full_matrices=False)
         return np.asarray((left * self.shrink(values, noise, outside)) @ right)
 
@@ -849,8 +857,9 @@ class CrossSoftmaxChannel(_Rectangular):
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (..., T, T'), rows summing to one; ``rng`` is not used."""
-        h = self.inverse_temperature * self._indices("indices", indices)
-        weights = np.exp(h - h.max(axis=-1, keepdims=True))
+        h = self._indices("indices", indices)
+        with np.errstate(over="ignore"):  # to -inf, of weight zero
+            weights = np.exp(self.inverse_temperature * (h - h.max(axis=-1, keepdims=True)))
         return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
@@ -1107,6 +1116,7 @@ class CrossAttentionModel:
 
     def __post_init__(self) -> None:
         check.integer("dimension", self.dimension, low=2)
+        _check_model(self.prior, self.channel)
 
     def sample(
         self, sample_complexity: float, seed: int | np.random.SeedSequence | np.random.Generator
@@ -1136,6 +1146,13 @@ class CrossAttentionModel:
         return CrossDataset(x, z, outputs, teacher)
 
 
+def _check_model(prior: Any, channel: Any) -> None:
+    if not isinstance(prior, BilinearPrior):
+        raise TypeError(f"prior must be a BilinearPrior, got {prior!r}")
+    if not (hasattr(channel, "queries") and hasattr(channel, "keys")):
+        raise TypeError(f"channel must be one of cross-attention, got {channel!r}")
+
+
 def cross_attention_indices(queries: ArrayLike, keys: ArrayLike, weights: ArrayLike) -> FloatArray:
     r"""Return :math:`h_{ab}=x_a^\top Sz_b/\sqrt d` (``cross_attention:indices``).
 
@@ -1153,6 +1170,8 @@ def cross_attention_indices(queries: ArrayLike, keys: ArrayLike, weights: ArrayL
     s = check.reals("weights", weights)
     if s.shape != (x.shape[2], z.shape[2]):
         raise ValueError(f"weights must have shape {(x.shape[2], z.shape[2])}, got {s.shape}")
+    if z.shape[0] != x.shape[0]:
+        raise ValueError(f"keys must have {x.shape[0]} sequences, got {z.shape[0]}")
     n, t, d = x.shape
     projected = (x.reshape(n * t, d) @ s).reshape(n, t, s.shape[1])
     return np.asarray(projected @ z.transpose(0, 2, 1) / math.sqrt(d))
@@ -1169,6 +1188,8 @@ def cross_weak_recovery_threshold(channel: Informative, aspect_ratio: float = 1.
     0.5
     """
     psi = check.real("aspect_ratio", aspect_ratio, low=0.0, open_low=True)
+    if not hasattr(channel, "information_at"):
+        raise TypeError(f"channel must be one of cross-attention, got {channel!r}")
     return float(math.sqrt(psi) / channel.information_at(1.0, 1.0))
 
 
@@ -1209,8 +1230,11 @@ def cross_attention_amp(
 
     Raises
     ------
+    TypeError
+        If the prior is not a BilinearPrior or the channel not one of cross-attention.
     ValueError
-        If an argument is out of range or the channel does not fit the outputs.
+        If an argument is out of range, the channel does not fit the outputs, or the aspect ratio
+        of the prior not the dimensions of the tokens.
 
     Examples
     --------
@@ -1222,6 +1246,13 @@ def cross_attention_amp(
     """
     if not isinstance(dataset, CrossDataset):
         raise TypeError(f"dataset must be a CrossDataset, got {type(dataset)!r}")
+    _check_model(prior, channel)
+    shape = (dataset.queries.shape[2], dataset.keys.shape[2])
+    if prior.shape(shape[0]) != shape:
+        raise ValueError(
+            f"prior must have the aspect ratio of the dataset, {shape[1]}/{shape[0]}, "
+            f"got {prior.aspect_ratio!r}"
+        )
     if dataset.outputs.shape[1:] != (channel.queries, channel.keys):
         raise ValueError(
             f"channel must have the {dataset.outputs.shape[1:]} queries and keys of the dataset, "
@@ -1236,7 +1267,7 @@ def cross_attention_amp(
     problem = Problem(
         prior=prior,
         channel=channel,
-        start=np.zeros((dataset.queries.shape[2], dataset.keys.shape[2])),
+        start=np.zeros(shape),
         outputs_shape=dataset.outputs.shape,
         teacher=dataset.teacher,
         sweep=sweep,

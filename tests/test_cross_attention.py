@@ -15,6 +15,8 @@ from aimlib import (
     CrossHardmaxChannel,
     CrossLinearChannel,
     CrossSoftmaxChannel,
+    SoftmaxChannel,
+    WishartPrior,
     bayes_optimal,
     cross_attention_amp,
     cross_attention_indices,
@@ -281,6 +283,26 @@ def test_denoiser_outside_the_support_is_continuous() -> None:
             assert abs(above - below) < 2e-3
     far = 50.0  # D = lambda (1 - Delta s/lambda) with s -> (1 + psi)/lambda
     assert float(prior.shrink(far, noise)) == pytest.approx(far - noise * 2.5 / far, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rho", "psi", "noise"), [(0.5, 1, 1.0), (0.5, 2, 0.3), (0.1, 0.5, 0.01)])
+def test_denoiser_exactly_at_the_edges(rho, psi, noise) -> None:
+    prior = BilinearPrior(rho, psi)
+    edges = prior.support(noise).ravel()
+    held = prior.shrink(edges, noise, "edge")
+    np.testing.assert_allclose(prior.shrink(edges, noise), held, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("psi", [0.5, 2.0])
+def test_denoiser_is_bounded_far_below_the_support(psi) -> None:
+    """Where d and d' differ the resolvents diverge at zero; D does not."""
+    prior = BilinearPrior(0.5, psi)
+    low = prior.support(1.0)[0, 0]
+    values = prior.shrink(low * np.array([0.0, 1e-300, 1e-9, 0.1, 0.9, 0.999]), 1.0)
+    assert np.all(values >= 0.0)
+    assert np.all(values <= low)
+    rank_one = np.ones(prior.shape(6))
+    assert np.abs(prior.denoise(rank_one, 1.0)).max() < 1.0
 
 
 # --- channels ----------------------------------------------------------------------------------
@@ -593,6 +615,17 @@ def test_two_noises_couple_left_and_right() -> None:
         (lambda: BilinearPrior(1.0).mmse(0.0), "noise"),
         (lambda: BilinearPrior(1.0).denoise(np.zeros(3), 1.0), "matrix"),
         (lambda: BilinearPrior(0.01).sample(10, 0), "dimension"),
+        (lambda: BilinearPrior(10**400), "width_ratio"),
+        (lambda: BilinearPrior(b"1"), "width_ratio"),
+        (lambda: BilinearPrior(np.array(True)), "width_ratio"),
+        (lambda: BilinearPrior(1.0).shrink([-1.0], 1.0), "eigenvalues"),
+        (lambda: BilinearPrior(0.5, 2.0).denoise(np.ones((4, 2)), 1.0), "matrix must have shape"),
+        (lambda: CrossHardmaxChannel().information_at(0.0, 0.0), "second_moment"),
+        (lambda: CrossSoftmaxChannel().information_at(0.0, None), "second_moment"),
+        (
+            lambda: cross_attention_indices(np.ones((3, 1, 2)), np.ones((2, 1, 2)), np.eye(2)),
+            "keys must have 3 sequences",
+        ),
         (lambda: CrossHardmaxChannel(2, 3), "keys"),
         (lambda: CrossSoftmaxChannel(2, 1), "keys"),
         (lambda: CrossLinearChannel(1, 1, 0.5).output(np.zeros((1, 1))), "rng"),
@@ -615,8 +648,25 @@ def test_a_channel_of_another_shape_is_refused() -> None:
     data = CrossAttentionModel(10, prior, channel).sample(0.5, seed=0)
     with pytest.raises(ValueError, match="channel"):
         cross_attention_amp(data, prior, CrossSoftmaxChannel(2, 3))
+    with pytest.raises(ValueError, match="prior must have the aspect ratio"):
+        cross_attention_amp(data, BilinearPrior(0.5, 2.0), channel)
     with pytest.raises(TypeError, match="CrossDataset"):
         cross_attention_amp((data,), prior, channel)
+    with pytest.raises(TypeError, match="prior must be a BilinearPrior"):
+        cross_attention_amp(data, WishartPrior(0.5), channel)
+    with pytest.raises(TypeError, match="channel must be"):
+        cross_attention_amp(data, prior, SoftmaxChannel(2))
+    with pytest.raises(TypeError, match="prior must be a BilinearPrior"):
+        CrossAttentionModel(10, WishartPrior(0.5), channel)
+    with pytest.raises(TypeError, match="channel must be"):
+        CrossAttentionModel(10, prior, SoftmaxChannel(2))
+    with pytest.raises(TypeError, match="channel must be"):
+        cross_weak_recovery_threshold(2.0)
+
+
+def test_softmax_of_large_scores_is_finite() -> None:
+    y = CrossSoftmaxChannel(1, 2, 1e308).output([[[3.0, -3.0]]])
+    np.testing.assert_array_equal(y, [[[1.0, 0.0]]])
 
 
 def test_samples_are_reproducible() -> None:
