@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import stat
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -352,7 +353,7 @@ def averaged_gradient_descent(
     checkpoint : path, optional
         File that keeps the whole state of the training at every recorded step.  If it exists, the
         training goes on from there and ends as if it had never been interrupted, to the bit.  At a
-        constant learning rate it can also be prolonged, with a larger ``steps``.
+        constant learning rate it can also be prolonged, with a larger ``steps``, not shortened.
     callback : callable, optional
         Called with the step and the losses at every recorded step; an exception it raises stops
         the training.
@@ -364,8 +365,8 @@ def averaged_gradient_descent(
     Raises
     ------
     ValueError
-        If an argument is out of range, or ``checkpoint`` belongs to another training; before
-        training starts.
+        If an argument is out of range, or ``checkpoint`` cannot be written or belongs to another
+        training; before training starts.
     """
     student = _student_channel(channel, dataset, loss)
     d = dataset.dimension
@@ -390,7 +391,7 @@ def averaged_gradient_descent(
     keeper = None
     if checkpoint is not None:
         key = _fingerprint(w, *data, schedule.identity(), repr(student), loss, decay)
-        keeper = _Checkpoint(Path(checkpoint), key)
+        keeper = _Checkpoint(checkpoint, key, last)
     w, record, step, status = _descend(
         w,
         lambda weights: _evaluate(weights, data, student, loss, decay),
@@ -489,19 +490,47 @@ def _advance(state: _State, gradient: Any, schedule: _Schedule) -> None:
 class _Checkpoint:
     """The state of one training in one file, replaced as a whole."""
 
-    def __init__(self, path: Path, key: str) -> None:
-        if not path.parent.is_dir():
+    def __init__(self, path: Any, key: str, last: int) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"checkpoint must be a path, got {path!r}")
+        self.path, self.key, self.last = Path(path), key, last
+        try:
+            known = self.path.stat()
+        except FileNotFoundError:
+            known = None
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"checkpoint must be a path of a file, got {path!r}: {error}"
+            ) from None
+        if known is None and not self.path.parent.is_dir():
             raise ValueError(f"checkpoint must be in a folder that exists, got {str(path)!r}")
-        self.path, self.key = path, key
+        if known is not None and not stat.S_ISREG(known.st_mode):
+            raise ValueError(
+                f"checkpoint must be a file written by an earlier training or a new one, "
+                f"got {str(path)!r}, which is no regular file"
+            )
+        try:
+            self._temporary().touch()
+            self._temporary().unlink()
+        except OSError as error:
+            raise ValueError(
+                f"checkpoint must be a file that can be written, got {str(path)!r}: {error}"
+            ) from None
+
+    def _temporary(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
 
     def save(self, state: _State) -> None:
         content: dict[str, Any] = {"key": self.key, "step": state.step}
         content |= {"weights": state.weights, "first": state.first, "second": state.second}
         content |= {f"history_{name}": np.array(value) for name, value in state.record.items()}
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        with temporary.open("wb") as handle:
-            np.savez(handle, **content)
-        os.replace(temporary, self.path)
+        temporary = self._temporary()
+        try:
+            with temporary.open("wb") as handle:
+                np.savez(handle, **content)
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def load(self) -> _State | None:
         if not self.path.exists():
@@ -510,7 +539,7 @@ class _Checkpoint:
             with np.load(self.path) as stored:
                 content = dict(stored)
             key = str(content["key"])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
             raise ValueError(
                 f"checkpoint must be a file written by an earlier training or a new one, "
                 f"got {str(self.path)!r}"
@@ -519,6 +548,11 @@ class _Checkpoint:
             raise ValueError(
                 f"checkpoint must belong to the same data set, seed and options, got "
                 f"{str(self.path)!r} of another training; remove it or name another file"
+            )
+        if int(content["step"]) > self.last:
+            raise ValueError(
+                f"steps must be at least {int(content['step'])}, which the training in checkpoint "
+                f"{str(self.path)!r} has taken, got {self.last}"
             )
         names = ("step", "loss", "error")
         return _State(
@@ -533,7 +567,10 @@ class _Checkpoint:
 def _fingerprint(*parts: Any) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        if isinstance(part, np.ndarray):
+            digest.update(repr((part.shape, part.dtype)).encode() + part.tobytes())
+        else:
+            digest.update(repr(part).encode())
     return digest.hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -232,6 +233,55 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         gradient_descent(data, 4, seed=1, **options)
     with pytest.raises(ValueError, match="checkpoint must be in a folder"):
         gradient_descent(data, 4, seed=1, **(options | {"checkpoint": tmp_path / "no" / "x"}))
+
+
+def test_a_checkpoint_ahead_of_the_steps_asked_for_is_refused(tmp_path) -> None:
+    data, path = problem(SoftmaxChannel(2)), tmp_path / "state.npz"
+    gradient_descent(data, 4, seed=1, steps=20, record_every=5, checkpoint=path)
+    with pytest.raises(ValueError, match="steps must be at least 20"):
+        gradient_descent(data, 4, seed=1, steps=10, record_every=5, checkpoint=path)
+
+
+def test_a_checkpoint_of_other_shapes_is_refused(tmp_path) -> None:
+    """The same numbers as two starts of width 4 and as four of width 2."""
+    data, path = problem(SoftmaxChannel(2)), tmp_path / "state.npz"
+    d = data.dimension
+    numbers = np.random.default_rng(0).standard_normal(8 * d)
+    options = {"steps": 2, "seed": 0, "checkpoint": path}
+    averaged_gradient_descent(data, 4, 2, initial_weights=numbers.reshape(2, d, 4), **options)
+    with pytest.raises(ValueError, match="checkpoint must belong"):
+        averaged_gradient_descent(data, 2, 4, initial_weights=numbers.reshape(4, d, 2), **options)
+
+
+def test_a_checkpoint_that_is_no_file_is_refused(tmp_path) -> None:
+    data = problem(SoftmaxChannel(2))
+    empty, array, pipe = (tmp_path / name for name in ("empty", "array.npy", "pipe"))
+    empty.touch()
+    np.save(array, np.zeros(3))
+    os.mkfifo(pipe)  # opening it would wait for ever; as a device it would be replaced
+    for path in (tmp_path, "", empty, array, pipe, "a\0b", tmp_path / ("x" * 250)):
+        with pytest.raises(ValueError, match="checkpoint must be"):
+            gradient_descent(data, 4, seed=1, steps=2, checkpoint=path)
+    for other in (5, True, b"state"):
+        with pytest.raises(TypeError, match="checkpoint must be a path"):
+            gradient_descent(data, 4, seed=1, steps=2, checkpoint=other)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["array.npy", "empty", "pipe"]
+
+
+def test_a_failed_write_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatch) -> None:
+    data, path = problem(SoftmaxChannel(2)), tmp_path / "state.npz"
+    gradient_descent(data, 4, seed=1, steps=4, record_every=2, checkpoint=path)
+    before = path.read_bytes()
+
+    def full(handle, **content) -> None:
+        handle.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="no space"):
+        gradient_descent(data, 4, seed=1, steps=8, record_every=2, checkpoint=path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
 
 
 def test_single_precision_follows_double_precision() -> None:
