@@ -24,7 +24,7 @@ from aimlib import _validation as check
 from aimlib._compile import njit
 from aimlib._normal import normal_pdf
 from aimlib._validation import FloatArray
-from aimlib.channels import HardmaxChannel, SoftmaxChannel, _sign_information
+from aimlib.channels import HardmaxChannel, SoftmaxChannel, _index_array, _sign_information
 from aimlib.model import Dataset
 
 __all__ = ["CorrelatedSoftmaxChannel", "FourthMomentHardmaxChannel", "whiten"]
@@ -37,6 +37,11 @@ def _root(name: str, covariance: ArrayLike) -> tuple[FloatArray, FloatArray]:
     if values[0] <= 1e-12 * values[-1]:
         raise ValueError(
             f"{name} must be positive definite, got a smallest eigenvalue of {values[0]:.3g}"
+        )
+    if values[0] < 1e-150 or values[-1] > 1e150:
+        raise ValueError(
+            f"{name} must have eigenvalues between 1e-150 and 1e150, "
+            f"got {values[0]:.3g} to {values[-1]:.3g}"
         )
     scale = np.sqrt(values)
     return (vectors * scale) @ vectors.T, (vectors / scale) @ vectors.T
@@ -76,6 +81,8 @@ def whiten(dataset: Dataset, covariance: ArrayLike) -> Dataset:
     >>> white.tokens[0, 0], white.teacher.diagonal()
     (array([0.5, 1. ]), array([4., 1.]))
     """
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"dataset must be a Dataset, got {type(dataset)!r}")
     root, inverse = _root("covariance", covariance)
     if root.shape[0] != dataset.dimension:
         raise ValueError(
@@ -124,8 +131,13 @@ class CorrelatedSoftmaxChannel:
 
     def __post_init__(self) -> None:
         root, inverse = _root("covariance", self.covariance)
-        channel = SoftmaxChannel(root.shape[0], self.inverse_temperature)
-        for name, value in (("_root", root), ("_inverse", inverse), ("_channel", channel)):
+        if len(root) < 2:
+            raise ValueError(f"covariance must be of at least two tokens, got {self.covariance!r}")
+        channel = SoftmaxChannel(len(root), self.inverse_temperature)
+        # a tuple: equal channels compare and hash alike, and nobody can change it later
+        rows = tuple(map(tuple, np.asarray(self.covariance, dtype=np.float64).tolist()))
+        fields = {"covariance": rows, "_root": root, "_inverse": inverse, "_channel": channel}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -135,12 +147,12 @@ class CorrelatedSoftmaxChannel:
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return the softmax of the mixed indices, shape (..., T, T); ``rng`` is not used."""
-        mixed = self._root @ check.reals("indices", indices) @ self._root
+        mixed = self._root @ _index_array("indices", indices, self.tokens) @ self._root
         return self._channel.output(0.5 * (mixed + np.swapaxes(mixed, -1, -2)))
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h_0 | y], least squares along v v^T (``other_priors:mixed-mean``)."""
-        centre = check.reals("omega", omega)
+        centre = _index_array("omega", omega, self.tokens)
         known = self._channel.posterior_mean(y, np.zeros_like(centre), variance)
         base = self._inverse @ known @ self._inverse
         v = self._inverse.sum(axis=1)
@@ -203,7 +215,13 @@ class FourthMomentHardmaxChannel:
     mean_eigenvalue : float
         m; :math:`\sqrt\rho` for a Wishart prior.
     fourth_moment : float
-        :math:`m_4\ge1`; 3 is Gaussian.
+        :math:`m_4` from 1 to 100; 3 is Gaussian.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.  The second moment Q that the methods take must be at least
+        :math:`m^2`; for the information and the entropy, at least :math:`m^2/0.999`.
 
     Examples
     --------
@@ -217,7 +235,7 @@ class FourthMomentHardmaxChannel:
 
     def __post_init__(self) -> None:
         m = check.real("mean_eigenvalue", self.mean_eigenvalue)
-        moment = check.real("fourth_moment", self.fourth_moment, low=1.0)
+        moment = check.real("fourth_moment", self.fourth_moment, low=1.0, high=100.0)
         object.__setattr__(self, "mean_eigenvalue", m)
         object.__setattr__(self, "fourth_moment", moment)
 
@@ -236,45 +254,59 @@ class FourthMomentHardmaxChannel:
 
     def information(self, overlap: ArrayLike, second_moment: float) -> Any:
         """Return c(q) for q of at least m^2, the overlap without data."""
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        total = self._second_moment(second_moment, _MOST_SHARE)
         q = check.reals("overlap", overlap, low=0.0, high=total)
         return self.information_at(total - q, total)
+
+    def _second_moment(self, second_moment: float, most_share: float) -> float:
+        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        least = self.mean_eigenvalue**2 / most_share
+        if total * (1.0 + 1e-12) < least:
+            raise ValueError(
+                f"second_moment must be at least {least:g} "
+                f"for mean_eigenvalue {self.mean_eigenvalue!r}, got {second_moment!r}"
+            )
+        return total
 
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
         """Return c as a function of V = Q - q, up to Q - m^2 (``other_priors:fourth-moment``).
 
         To about 1e-6 relative.  Above Q - m^2, where no estimate is that bad, the value there.
         """
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        total = self._second_moment(second_moment, _MOST_SHARE)
         v = check.reals("variance", variance, low=0.0, high=total)
-        share = self.mean_eigenvalue**2 / total
-        series = _fourth_moment_series(share, self.fourth_moment)
+        series = _fourth_moment_series(self.mean_eigenvalue**2 / total, self.fourth_moment)
         x = np.sqrt(v / total)
-        value = x * series(np.minimum(x, math.sqrt(max(1.0 - share, 0.0))))
+        value = x * series(np.minimum(x, series.domain[1]))
         return float(value) if v.ndim == 0 else value
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`\int_0^x(c/x')\,dx'` at :math:`x=\sqrt{V/Q}`, in nats."""
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        total = self._second_moment(second_moment, _MOST_SHARE)
         v = check.reals("variance", variance, low=0.0, high=total)
         series = _fourth_moment_series(self.mean_eigenvalue**2 / total, self.fourth_moment)
-        value = series.integ(lbnd=0.0)(np.sqrt(v / total))
+        x, end = np.sqrt(v / total), series.domain[1]
+        value = series.integ(lbnd=0.0)(np.minimum(x, end)) + series(end) * np.maximum(x - end, 0.0)
         return float(value) if v.ndim == 0 else value
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return the share of misclassified rows, :math:`\arctan\sqrt{3V/(s+q)}/\pi`."""
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        total = self._second_moment(second_moment, 1.0)
         v = check.reals("variance", variance, low=0.0, high=total)
         known = 3.0 * (total - v) + (self.fourth_moment - 3.0) * self.mean_eigenvalue**2
         value = np.arctan2(np.sqrt(3.0 * v), np.sqrt(np.maximum(known, 0.0))) / math.pi
         return float(value) if v.ndim == 0 else value
 
 
+_MOST_SHARE = 0.999  # of m^2 in Q: the sums below grow with 1/(Q - m^2)
+
+
 @functools.lru_cache(maxsize=64)
 def _fourth_moment_series(share: float, moment: float) -> np.polynomial.Chebyshev:
     """c/x over x = sqrt(V/Q) in [0, sqrt(1 - share)]; share = m^2/Q."""
     end = math.sqrt(1.0 - share)
-    z = 0.5 * (1.0 + np.cos(np.pi * (np.arange(14) + 0.5) / 14)) * (end - 0.04) + 0.04
+    near = min(0.04, 0.4 * end)
+    z = 0.5 * (1.0 + np.cos(np.pi * (np.arange(14) + 0.5) / 14)) * (end - near) + near
     values = [_fourth_moment_information(x, share, moment) / x for x in z]
     w = np.linspace(-12.0, 12.0, 2401)
     one_sign = 0.01 * float(np.sum([_one_sign_density(t) for t in w]))

@@ -291,6 +291,64 @@ def test_message_passing_on_signs_is_where_the_fourth_moment_says() -> None:
     assert gaussian - predicted > 0.05
 
 
+@pytest.mark.parametrize("m4", [1.0, 3.0, 9.0])
+def test_the_entropy_of_signs_is_the_integral_of_the_information(m4) -> None:
+    """Also above Q - m^2, where the information over x is held."""
+    channel, total = FourthMomentHardmaxChannel(math.sqrt(1.9), m4), 2.0
+    x = np.linspace(0.0, 1.0, 2001)[1:]
+    c = channel.information_at(total * x**2, total)
+    integral = np.concatenate([[0.0], np.cumsum(0.5 * (c[1:] / x[1:] + c[:-1] / x[:-1]) * 5e-4)])
+    entropy = channel.output_entropy(total * x**2, total)
+    np.testing.assert_allclose(entropy - entropy[0], integral, rtol=1e-5, atol=1e-8)
+
+
+def test_the_information_of_signs_is_finite_up_to_little_noise() -> None:
+    """A mean eigenvalue that carries nearly all of the second moment; 3 is known exactly."""
+    channel = FourthMomentHardmaxChannel(math.sqrt(1.995), 3.0)
+    v = np.array([1e-3, 5e-3])
+    np.testing.assert_allclose(
+        channel.information_at(v, 2.0), HARDMAX.information_at(v, 2.0), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: FourthMomentHardmaxChannel(1.5, 3.0).information(0.5, 2.0), "second_moment"),
+        (lambda: FourthMomentHardmaxChannel(1.5, 3.0).output_entropy(0.5, 2.0), "second_moment"),
+        (lambda: FourthMomentHardmaxChannel(1.5, 3.0).generalization_error(0.5, 2.0), "second_mo"),
+        (lambda: FourthMomentHardmaxChannel(1.0, 1e6), "fourth_moment"),
+        (lambda: CorrelatedSoftmaxChannel([[1.0]]), "covariance"),
+        (lambda: CorrelatedSoftmaxChannel(1e-310 * np.eye(2)), "covariance must have eigenvalues"),
+        (lambda: CorrelatedSoftmaxChannel(np.eye(2)).output(np.ones((3, 3))), "indices"),
+        (lambda: CorrelatedSoftmaxChannel(np.eye(2)).output(1.0), "indices"),
+        (
+            lambda: CorrelatedSoftmaxChannel(np.eye(2)).posterior_mean(
+                np.full((2, 2), 0.5), np.zeros((3, 3)), 1.0
+            ),
+            "omega",
+        ),
+    ],
+)
+def test_bad_input_to_the_channels_of_other_tokens_is_refused(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_data_set_of_another_kind_is_not_whitened() -> None:
+    with pytest.raises(TypeError, match="dataset must be a Dataset"):
+        whiten(np.ones((1, 2, 2)), np.eye(2))
+
+
+def test_correlated_channels_compare_and_do_not_change() -> None:
+    covariance = np.array([[1.0, 0.5], [0.5, 1.0]])
+    channel = CorrelatedSoftmaxChannel(covariance)
+    covariance[0, 0] = 9.0
+    assert channel == CorrelatedSoftmaxChannel([[1.0, 0.5], [0.5, 1.0]])
+    assert channel != CorrelatedSoftmaxChannel(np.eye(2))
+    assert len({channel, CorrelatedSoftmaxChannel([[1, 0.5], [0.5, 1]])}) == 1
+
+
 # --- correlated directions ---------------------------------------------------------------------
 
 
