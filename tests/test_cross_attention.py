@@ -251,6 +251,15 @@ def test_small_noise_counts_degrees_of_freedom(rho, psi) -> None:
     assert prior.mmse(1e-9) / 1e-9 == pytest.approx(count, rel=1e-3)
 
 
+@pytest.mark.parametrize("psi", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("rho", [0.05, 0.3, 0.8, 1.0, 2.0, 10.0])
+def test_error_over_noise_decreases(rho, psi) -> None:
+    """What makes the solution of cross_attention:saddle unique where c does not grow with q."""
+    noises = np.geomspace(1e-6, 1e4, 40)
+    error = np.array([BilinearPrior(rho, psi).mmse(noise) for noise in noises])
+    assert np.all(np.diff(error / noises) < 0)
+
+
 @pytest.mark.parametrize("psi", [0.5, 1.0, 3.0])
 def test_large_width_is_gaussian(psi) -> None:
     """cross_attention:gaussian: shrinkage by 1/(1 + psi Delta)."""
