@@ -144,6 +144,7 @@ def sample_layers(
     """
     d = check.integer("dimension", dimension, low=2)
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    _check_channel(channel)
     laws = _priors(priors, channel.layers)
     n = round(alpha * d * d)
     if n < 1:
@@ -158,10 +159,29 @@ def sample_layers(
 
 
 def _priors(priors: Sequence[Prior], layers: int) -> list[Prior]:
-    laws = list(priors)
+    laws = _laws(priors)
     if len(laws) != layers:
         raise ValueError(f"priors must hold {layers} priors, one for each layer, got {len(laws)}")
     return laws
+
+
+def _laws(priors: Any) -> list[Prior]:
+    laws = list(priors) if isinstance(priors, Sequence) else []
+    if not laws or not all(hasattr(law, "resolvent") for law in laws):
+        raise TypeError(
+            f"priors must be a sequence of priors of symmetric matrices, got {priors!r}"
+        )
+    return laws
+
+
+def _check_channel(channel: Any) -> None:
+    if not (hasattr(channel, "layers") and hasattr(channel, "tokens")):
+        raise TypeError(f"channel must be one of several layers, got {channel!r}")
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, LayeredDataset):
+        raise TypeError(f"dataset must be a LayeredDataset, got {type(dataset)!r}")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -208,6 +228,8 @@ class MixedLinearChannel:
         mixing = check.reals("mixing", self.mixing)
         if mixing.ndim != 2 or 0 in mixing.shape:
             raise ValueError(f"mixing must have shape (K, L), got shape {mixing.shape}")
+        if not mixing.any():
+            raise ValueError(f"mixing must have an entry that is not zero, got {self.mixing!r}")
         mixing.setflags(write=False)
         object.__setattr__(self, "mixing", mixing)
         tau = check.real("noise", self.noise, low=0.0, open_low=True)
@@ -222,9 +244,9 @@ class MixedLinearChannel:
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (n, K, T, T), from the indices, shape (n, L, T, T)."""
         h = _layered_indices(indices, self)
-        if rng is None:
+        if not isinstance(rng, np.random.Generator):
             raise ValueError(
-                f"rng must be a numpy Generator when noise is {self.noise!r}, got None"
+                f"rng must be a numpy Generator when noise is {self.noise!r}, got {rng!r}"
             )
         y = np.einsum("kl,nlab->nkab", self.mixing, h)
         z = np.triu(rng.standard_normal(y.shape))
@@ -237,6 +259,9 @@ class MixedLinearChannel:
         centre = _layered_indices(omega, self)
         v = _covariance("covariance", covariance, self.layers)
         seen = check.reals("y", y)
+        shape = (len(centre), len(self.mixing), self.tokens, self.tokens)
+        if seen.shape != shape:
+            raise ValueError(f"y must have shape (n, K, T, T) = {shape}, got {seen.shape}")
         gap = seen - np.einsum("kl,nlab->nkab", self.mixing, centre)
         t, g = self.tokens, np.empty_like(centre)
         response = np.zeros((self.layers, self.layers))
@@ -321,6 +346,10 @@ class DeepSoftmaxChannel:
         centre = _layered_indices(omega, self)
         v = _covariance("covariance", covariance, 2)
         seen = check.reals("y", y, low=0.0, open_low=True)
+        if seen.shape != (len(centre), 2, 2):
+            raise ValueError(
+                f"y must have shape (n, T, T) = {(len(centre), 2, 2)}, got {seen.shape}"
+            )
         # a = A_11 - A_12 and A_22 - A_12 of the last scores: all that the output reveals
         revealed = np.log(seen[:, [0, 1], [0, 1]] / seen[:, [0, 1], [1, 0]])
         revealed = revealed / self.inverse_temperature
@@ -333,6 +362,13 @@ class DeepSoftmaxChannel:
         r"""Return :math:`\Gamma=\sum(1+\delta)\E\,g\,g^\top`, by 4096 quasi-random outputs."""
         v = _covariance("covariance", covariance, self.layers)
         total = check.symmetric_matrix("second_moments", second_moments)
+        if total.shape != v.shape:
+            raise ValueError(f"second_moments must have shape {v.shape}, got {total.shape}")
+        if np.linalg.eigvalsh(total - v)[0] < -1e-9 * np.trace(total):
+            raise ValueError(
+                "second_moments must exceed the covariance by a positive semidefinite matrix, "
+                f"got {second_moments!r} for the covariance {covariance!r}"
+            )
         normal = _normal_points(4 * self.tokens * (self.tokens + 1) // 2)
         weights = np.sqrt(1.0 + np.eye(self.tokens))
         rows, columns = np.triu_indices(self.tokens)
@@ -360,6 +396,10 @@ def _covariance(name: str, value: ArrayLike, layers: int) -> FloatArray:
     if matrix.shape[0] != layers or np.linalg.eigvalsh(matrix)[0] <= 0.0:
         raise ValueError(
             f"{name} must be a positive definite matrix of shape {(layers, layers)}, got {value!r}"
+        )
+    if np.diag(matrix).min() < 1e-100 or np.diag(matrix).max() > 1e100:
+        raise ValueError(
+            f"{name} must have diagonal entries between 1e-100 and 1e100, got {value!r}"
         )
     return matrix
 
@@ -547,12 +587,12 @@ def layered_loss_and_gradient(
     -------
     (array of shape (K,), array of shape (K, L, d, r))
     """
+    _check_student(dataset, channel)
     w = check.reals("weights", weights)
     expected = (channel.layers, dataset.dimension)
     if w.ndim != 4 or w.shape[1:3] != expected or 0 in w.shape:
         raise ValueError(f"weights must have shape (K, L, d, r) = (K, *{expected}, r), "
                          f"got shape {w.shape}")  # fmt: skip
-    _check_student(dataset, channel)
     return _layered_evaluate(w, dataset.tokens, dataset.outputs, channel)
 
 
@@ -684,6 +724,9 @@ record_every, single_precision, callback
 
 
 def _check_student(dataset: LayeredDataset, channel: DeepSoftmaxChannel) -> None:
+    _check_dataset(dataset)
+    if not isinstance(channel, DeepSoftmaxChannel):
+        raise TypeError(f"channel must be a DeepSoftmaxChannel, got {channel!r}")
     n, t, _ = dataset.tokens.shape
     if channel.tokens != t or channel.layers != dataset.layers:
         raise ValueError(
@@ -740,7 +783,7 @@ def denoising_error(
     >>> bool(np.allclose(denoising_error(noise, [WignerPrior()] * 2), exact))
     True
     """
-    laws = list(priors)
+    laws = _laws(priors)
     delta = _covariance("noise", noise, len(laws))
     _check_scheme(scheme)
     moments = _moments(delta, laws)
@@ -866,6 +909,7 @@ def layered_state_evolution(
     """
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     steps = check.integer("iterations", iterations, low=1)
+    _check_channel(channel)
     laws = _priors(priors, channel.layers)
     _check_scheme(scheme)
     _check_linear(channel, scheme)
@@ -967,6 +1011,8 @@ def layered_amp(
     ValueError
         If an argument is out of range or the channel does not fit the data.
     """
+    _check_dataset(dataset)
+    _check_channel(channel)
     laws = _priors(priors, channel.layers)
     _check_scheme(scheme)
     _check_linear(channel, scheme)
@@ -1140,9 +1186,14 @@ def error_with_the_others_known(
     -------
     array, shape (L,)
     """
+    if not isinstance(channel, MixedLinearChannel):
+        raise TypeError(f"channel must be a MixedLinearChannel, got {channel!r}")
+    check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     laws = _priors(priors, channel.layers)
-    errors = np.empty(len(laws))
+    errors = np.array([law.variance for law in laws])
     for k, law in enumerate(laws):
+        if not channel.mixing[:, k].any():  # not seen at all
+            continue
         alone = MixedLinearChannel(channel.mixing[:, k : k + 1], channel.noise, channel.tokens)
         errors[k] = layered_state_evolution(sample_complexity, [law], alone, 500)[-1, 0, 0]
     return errors

@@ -10,6 +10,7 @@ from scipy import integrate, stats
 
 from aimlib import (
     AttentionIndexedModel,
+    BilinearPrior,
     Dataset,
     LinearChannel,
     SoftmaxChannel,
@@ -539,3 +540,59 @@ def test_bad_arguments_are_named() -> None:
         layered_descent(data, 3, deep)
     with pytest.raises(ValueError, match="teachers"):
         LayeredDataset(data.tokens, data.outputs, data.teachers[0])
+
+
+# --- the border --------------------------------------------------------------------------------
+
+
+SOFT = DeepSoftmaxChannel(nodes=8)
+INDICES = np.zeros((3, 2, 1, 1))
+SOFT_INDICES = np.zeros((3, 2, 2, 2))
+DATA = LayeredDataset(np.ones((3, 1, 2)), np.ones((3, 2, 1, 1)), np.zeros((2, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MixedLinearChannel(np.zeros((2, 2)), 0.1), "mixing must"),
+        (lambda: MIXED.output(INDICES, 3), "rng must"),
+        (lambda: MIXED.output_function(np.ones((1, 2, 1, 1)), INDICES, NOISE), "y must have shape"),
+        (lambda: MIXED.output_function(INDICES, INDICES, 1e-300 * np.eye(2)), "covariance must"),
+        (lambda: MIXED.output_function(INDICES, INDICES, np.diag([1.0, -1.0])), "covariance must"),
+        (lambda: SOFT.output_function(np.full((3, 3, 3), 0.3), SOFT_INDICES, NOISE), "y must have"),
+        (lambda: SOFT.information(NOISE, np.eye(3)), "second_moments must have shape"),
+        (lambda: SOFT.information(NOISE, 0.1 * np.eye(2)), "second_moments must exceed"),
+        (lambda: denoising_error(1e300 * np.eye(2), HALF), "noise must have diagonal"),
+    ],
+)
+def test_bad_values_are_refused(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: denoising_error(NOISE, [1, 2]), "priors must be"),
+        (lambda: denoising_error(NOISE, [BilinearPrior(0.5)] * 2), "priors must be"),
+        (lambda: layered_state_evolution(0.1, WishartPrior(0.5), MIXED), "priors must be"),
+        (lambda: layered_state_evolution(0.1, HALF, SoftmaxChannel(2)), "channel must be"),
+        (lambda: sample_layers(4, HALF, None, 0.5, 0), "channel must be"),
+        (lambda: layered_amp(None, HALF, MIXED), "dataset must be"),
+        (lambda: layered_amp(DATA, None, MIXED), "priors must be"),
+        (lambda: layered_descent(None, 2, SOFT), "dataset must be"),
+        (lambda: layered_descent(DATA, 2, MIXED), "channel must be"),
+        (lambda: layered_loss_and_gradient(np.ones((1, 2, 2, 1)), DATA, MIXED), "channel must be"),
+        (lambda: error_with_the_others_known(0.1, HALF, SOFT), "channel must be"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(call, message) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_a_layer_that_is_not_seen_keeps_its_variance() -> None:
+    channel = MixedLinearChannel([[1.0, 0.0]], noise=0.25)
+    seen, unseen = error_with_the_others_known(0.3, HALF, channel)
+    assert seen < 0.9
+    assert unseen == HALF[1].variance
