@@ -9,14 +9,12 @@ notebooks/data/cross_attention/NAME.csv and NAME.json; an interrupted experiment
 from __future__ import annotations
 
 import math
-import shutil
 import sys
-import tempfile
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recording import record
 
 from aimlib import (
     BilinearPrior,
@@ -28,11 +26,7 @@ from aimlib import (
     bayes_optimal,
     cross_attention_amp,
     strong_recovery_threshold,
-    sweep,
 )
-
-DATA = Path(__file__).resolve().parent.parent / "data" / "cross_attention"
-STORES = Path(tempfile.gettempdir()) / "aimlib-cross-attention"
 
 
 def make_channel(name: str) -> Any:
@@ -239,19 +233,7 @@ EXPERIMENTS: dict[str, Any] = {
 }
 
 
-def record(name: str) -> None:
-    """Run what is missing of one experiment and store its table."""
-    function, cases, seeds = EXPERIMENTS[name]
-    outcome = sweep(function, cases(), seeds, STORES / name, executor="serial")
-    if outcome.failed:
-        raise RuntimeError(f"{name}: {outcome.failed[0]['error']}")
-    DATA.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(outcome.table, DATA / f"{name}.csv")
-    shutil.copyfile(
-        outcome.table.with_name("provenance.json"), DATA / f"{name}.json"
-    )
-
-
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or EXPERIMENTS:
-        record(wanted)
+        function, cases, seeds = EXPERIMENTS[wanted]
+        record("cross_attention", wanted, function, cases(), seeds)

@@ -8,13 +8,11 @@ notebooks/data/descent/NAME.csv and NAME.json; an interrupted experiment resumes
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recording import record
 
 from aimlib import (
     AttentionIndexedModel,
@@ -23,11 +21,7 @@ from aimlib import (
     WishartPrior,
     amp,
     averaged_gradient_descent,
-    sweep,
 )
-
-DATA = Path(__file__).resolve().parent.parent / "data" / "descent"
-STORES = Path(tempfile.gettempdir()) / "aimlib-descent"
 
 BASE: dict[str, list[Any]] = {
     "dimension": [50],
@@ -256,24 +250,10 @@ def _text(values: Any) -> str:
     return " ".join(f"{float(value):.6g}" for value in values)
 
 
-def record(name: str) -> None:
-    """Run what is missing of one experiment and store its table."""
-    if name == "quadratic-published":
-        function, (grid, seeds) = run_as_published, AS_PUBLISHED
-    else:
-        function, (changes, seeds) = run, EXPERIMENTS[name]
-        grid = BASE | changes
-    store = STORES / name
-    outcome = sweep(function, grid, seeds, store, executor="serial")
-    if outcome.failed:
-        raise RuntimeError(f"{name}: {outcome.failed[0]['error']}")
-    DATA.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(outcome.table, DATA / f"{name}.csv")
-    shutil.copyfile(
-        outcome.table.with_name("provenance.json"), DATA / f"{name}.json"
-    )
-
-
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or [*EXPERIMENTS, "quadratic-published"]:
-        record(wanted)
+        if wanted == "quadratic-published":
+            record("descent", wanted, run_as_published, *AS_PUBLISHED)
+        else:
+            changes, seeds = EXPERIMENTS[wanted]
+            record("descent", wanted, run, BASE | changes, seeds)

@@ -1,4 +1,4 @@
-"""The recorded runs of the chapter "Learning several layers".
+"""The recorded runs of the chapter "Several layers".
 
     python notebooks/sweeps/layers.py [NAME ...]
 
@@ -8,15 +8,13 @@ notebooks/data/layers/NAME.csv and NAME.json; an interrupted experiment resumes 
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recording import record
 
-from aimlib import WishartPrior, sweep
+from aimlib import WishartPrior
 from aimlib.layers import (
     DeepSoftmaxChannel,
     MixedLinearChannel,
@@ -26,8 +24,6 @@ from aimlib.layers import (
     sample_layers,
 )
 
-DATA = Path(__file__).resolve().parent.parent / "data" / "layers"
-STORES = Path(tempfile.gettempdir()) / "aimlib-layers"
 PRIORS = [WishartPrior(0.5), WishartPrior(0.5)]
 
 
@@ -204,19 +200,6 @@ def _text(values: Any) -> str:
     return " ".join(f"{float(value):.6g}" for value in values)
 
 
-def record(name: str) -> None:
-    """Run what is missing of one experiment and store its table."""
-    function, grid, seeds = EXPERIMENTS[name]
-    outcome = sweep(function, grid, seeds, STORES / name, executor="serial")
-    if outcome.failed:
-        raise RuntimeError(f"{name}: {outcome.failed[0]['error']}")
-    DATA.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(outcome.table, DATA / f"{name}.csv")
-    shutil.copyfile(
-        outcome.table.with_name("provenance.json"), DATA / f"{name}.json"
-    )
-
-
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or EXPERIMENTS:
-        record(wanted)
+        record("layers", wanted, *EXPERIMENTS[wanted])

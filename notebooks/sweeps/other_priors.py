@@ -10,15 +10,13 @@ where it stopped.
 from __future__ import annotations
 
 import math
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recording import record
 
 from aimlib import (
     AttentionIndexedModel,
@@ -33,12 +31,9 @@ from aimlib import (
     amp,
     attention_indices,
     bayes_optimal,
-    sweep,
     whiten,
 )
 
-DATA = Path(__file__).resolve().parent.parent / "data" / "other_priors"
-STORES = Path(tempfile.gettempdir()) / "aimlib-other-priors"
 DIMENSION, SEEDS = 100, 10
 MOMENTS = {"gaussian": 3.0, "rademacher": 1.0, "uniform": 1.8, "student": 4.0}
 
@@ -239,20 +234,6 @@ def colour(data: Dataset, values: np.ndarray) -> Dataset:
     return whiten(Dataset(coloured, outputs, data.teacher), np.diag(values))
 
 
-def record(name: str) -> None:
-    """Run what is missing of one experiment and store its table."""
-    outcome = sweep(
-        run, list(EXPERIMENTS[name]()), SEEDS, STORES / name, executor="serial"
-    )
-    if outcome.failed:
-        raise RuntimeError(f"{name}: {outcome.failed[0]['error']}")
-    DATA.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(outcome.table, DATA / f"{name}.csv")
-    shutil.copyfile(
-        outcome.table.with_name("provenance.json"), DATA / f"{name}.json"
-    )
-
-
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or EXPERIMENTS:
-        record(wanted)
+        record("other_priors", wanted, run, list(EXPERIMENTS[wanted]()), SEEDS)
