@@ -288,7 +288,7 @@ def _softmax_error_pair(variance: float, second_moment: float, beta: float) -> f
     return float(2.0 * weight @ difference**2 @ weight)
 
 
-def _softmax_error_sampled(variance: float, second_moment: float, channel: SoftmaxChannel) -> float:
+def _softmax_error_sampled(variance: float, second_moment: float, channel: Channel) -> float:
     from scipy.stats import qmc  # half a second of import that few sessions need
 
     t = channel.tokens

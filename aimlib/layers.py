@@ -23,7 +23,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from aimlib import _validation as check
 from aimlib._compile import njit
@@ -32,7 +31,7 @@ from aimlib.amp import _contract, _denoise
 from aimlib.channels import Channel
 from aimlib.deep import deep_attention_from_indices
 from aimlib.descent import Method, _descend, _Schedule, _through_indices
-from aimlib.model import attention_indices
+from aimlib.model import _tokens, attention_indices
 from aimlib.priors import Prior, WishartPrior
 from aimlib.replica import bayes_optimal
 
@@ -86,9 +85,7 @@ class LayeredDataset:
     teachers: FloatArray
 
     def __post_init__(self) -> None:
-        tokens = check.reals("tokens", self.tokens)
-        if tokens.ndim != 3 or 0 in tokens.shape:
-            raise ValueError(f"tokens must have shape (n, T, d), got shape {tokens.shape}")
+        tokens = _tokens(self.tokens)
         n, _, d = tokens.shape
         outputs = check.reals("outputs", self.outputs)
         if outputs.ndim == 0 or outputs.shape[0] != n:
@@ -417,6 +414,7 @@ def _root(matrix: FloatArray) -> FloatArray:
 @functools.cache
 def _normal_points(columns: int, log_count: int = 12) -> FloatArray:
     from scipy.special import ndtri
+    from scipy.stats import qmc  # half a second of import that few sessions need
 
     points = ndtri(qmc.Sobol(columns, rng=np.random.default_rng(0)).random_base2(log_count))
     points.setflags(write=False)

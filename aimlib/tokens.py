@@ -24,7 +24,13 @@ from aimlib import _validation as check
 from aimlib._compile import njit
 from aimlib._normal import normal_pdf
 from aimlib._validation import FloatArray
-from aimlib.channels import HardmaxChannel, SoftmaxChannel, _index_array, _sign_information
+from aimlib.channels import (
+    HardmaxChannel,
+    SoftmaxChannel,
+    _index_array,
+    _sign_information,
+    _softmax_error_sampled,
+)
 from aimlib.model import Dataset
 
 __all__ = ["CorrelatedSoftmaxChannel", "FourthMomentHardmaxChannel", "whiten"]
@@ -176,24 +182,8 @@ class CorrelatedSoftmaxChannel:
         r"""Return :math:`E\|y-E[y\mid\mathrm{data}]\|_F^2`, by quasi-Monte Carlo to about 1e-3."""
         total = check.real("second_moment", second_moment, low=0.0, open_low=True)
         values = check.reals("variance", variance, low=0.0, high=total)
-        errors = np.array([self._error(float(v), total) for v in values.ravel()])
+        errors = np.array([_softmax_error_sampled(float(v), total, self) for v in values.ravel()])
         return errors.item() if values.ndim == 0 else errors.reshape(values.shape)
-
-    def _error(self, variance: float, second_moment: float) -> float:
-        from scipy.stats import qmc
-
-        rows, columns = np.triu_indices(self.tokens)
-        scale = np.sqrt(1.0 + (rows == columns))
-        points = qmc.MultivariateNormalQMC(np.zeros(2 * rows.size), rng=np.random.default_rng(0))
-        mean, spread = np.split(points.random(2**14), 2, axis=1)
-        outputs = []
-        for sign in (1.0, -1.0):  # the half-sum and half-difference of two posterior samples
-            values = math.sqrt(second_moment - 0.5 * variance) * mean
-            values = scale * (values + sign * math.sqrt(0.5 * variance) * spread)
-            h = np.empty((len(mean), self.tokens, self.tokens))
-            h[:, rows, columns] = h[:, columns, rows] = values
-            outputs.append(self.output(h))
-        return float(0.5 * np.mean(np.sum((outputs[0] - outputs[1]) ** 2, axis=(1, 2))))
 
 
 # ---------------------------------------------------------------------------------------------

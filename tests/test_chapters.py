@@ -342,8 +342,8 @@ def test_an_edition_is_the_book_with_other_numbers(tmp_path) -> None:
 
 
 def test_import_stays_light() -> None:
-    """Importing aimlib must not load notebooks machinery or plotting."""
-    heavy = ("papermill", "nbformat", "matplotlib", "pandas")
+    """Importing aimlib must not load notebooks machinery, plotting or slow corners of SciPy."""
+    heavy = ("papermill", "nbformat", "matplotlib", "pandas", "scipy.stats")
     code = f"import sys, aimlib; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
