@@ -235,6 +235,8 @@ def _trapezoid(
     return previous, False
 
 
+# this rule and the one above are those of the Wishart prior around another integrand: a compiled
+# function that takes another as its argument cannot be cached
 @njit
 def _double_exponential(
     left: float, right: float, zeros: np.ndarray, rho: float, psi: float, noise: float, kind: int
@@ -1212,7 +1214,8 @@ def cross_attention_amp(
     r"""Estimate untied weights by approximate message passing (``cross_attention:iteration``).
 
     The iteration of :func:`aimlib.amp` with its defaults: measured noise and reaction, the
-    denoiser continued along its tangent outside the bulk, damping that adapts.
+    denoiser continued along its tangent outside the bulk, damping that adapts.  One thing differs:
+    damping that has to rise again and again falls ever more slowly, and comes to rest.
 
     Parameters
     ----------

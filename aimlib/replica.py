@@ -30,8 +30,8 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._validation import FloatArray
-from aimlib.channels import HardmaxChannel, Informative
-from aimlib.priors import Estimated
+from aimlib.channels import Channel, HardmaxChannel, Informative
+from aimlib.priors import Estimated, Prior
 
 __all__ = [
     "BayesOptimal",
@@ -304,6 +304,8 @@ def free_entropy(
 ) -> float:
     r"""Return :math:`I_{prior}(\hat q)-q\hat q/4+\alpha\Psi_{out}(q)` (``replica:free-entropy``).
 
+    For the rectangular weights of cross-attention the quarter is a half.
+
     Parameters
     ----------
     overlap : float
@@ -373,7 +375,7 @@ def strong_recovery_threshold(prior: Estimated, channel: Informative) -> float:
     return prior.degrees_of_freedom / (prior.coordinate_noise * c) if c > 0.0 else math.inf
 
 
-def weak_recovery_threshold(channel: Informative) -> float:
+def weak_recovery_threshold(channel: Channel) -> float:
     r"""Return the small-width weak-recovery threshold of :math:`\bar\alpha = \alpha/\rho`.
 
     As :math:`\rho\to0` the error stays at its value without data up to
@@ -390,7 +392,7 @@ def weak_recovery_threshold(channel: Informative) -> float:
     return float(1.0 / (2.0 * channel.information_at(1.0, 1.0)))
 
 
-def small_width_overlap(rescaled_complexity: ArrayLike, channel: Informative) -> Any:
+def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any:
     r"""Return the overlap q in [0, 1] in the limit of small width (``small_width:overlap``).
 
     With :math:`\tilde q > 1` as a parameter the solution is explicit,
@@ -431,7 +433,7 @@ def small_width_overlap(rescaled_complexity: ArrayLike, channel: Informative) ->
 
 
 def hardmax_asymptotic_error(
-    sample_complexity: ArrayLike, prior: Estimated, channel: Informative | None = None
+    sample_complexity: ArrayLike, prior: Prior, channel: HardmaxChannel | None = None
 ) -> Any:
     r"""Return the large-:math:`\alpha` error of hardmax (``hardmax:power-law``).
 
@@ -444,7 +446,7 @@ def hardmax_asymptotic_error(
     ----------
     sample_complexity : float or array
         alpha > 0.
-    prior : Prior or BilinearPrior
+    prior : Prior
     channel : HardmaxChannel, optional
         With any number of tokens; the slope of its information at V = 0 replaces 2J/sqrt(2 pi Q).
     """
