@@ -38,8 +38,8 @@ from aimlib.layers import (
     sample_layers,
     second_moments,
 )
-from aimlib.layers import _moments as feature_moments
-from aimlib.layers import _noise_components as noise_components
+from aimlib.layers.denoising import _moments as feature_moments
+from aimlib.layers.denoising import _noise_components as noise_components
 
 HALF = [WishartPrior(0.5), WishartPrior(0.5)]
 NOISE = np.array([[0.8, 0.5], [0.5, 0.6]])
