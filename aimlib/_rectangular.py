@@ -286,7 +286,7 @@ def integrand(log_ratio: float, p: np.ndarray, kind: int) -> float:
     The quantity is, for kind 0: one, 1: MMSE/Delta.
     """
     noise = p[_NOISE]
-    inner, outer, gap, rise = _pair(max(abs(log_ratio), 1e-9), p)
+    inner, outer, gap, rise = _pair(max(abs(log_ratio), 1e-40), p)
     square = _square(outer, rise + p[_WIDTH], rise, p)
     k, imaginary = _inside(square, inner, outer, p)
     if imaginary <= 0.0:
