@@ -23,26 +23,21 @@ from aimlib.layers.bounds import error_through_the_sum, error_with_the_others_kn
 from aimlib.layers.channels import DeepSoftmaxChannel, LayeredChannel, MixedLinearChannel
 from aimlib.layers.data import LayeredDataset, sample_layers
 from aimlib.layers.denoising import denoising_error
-from aimlib.layers.descent import (
-    LayeredDescentResult,
-    layered_descent,
-    layered_loss_and_gradient,
-)
+from aimlib.layers.descent import averaged_gradient_descent, loss_and_gradient
 
 __all__ = [
     "DeepSoftmaxChannel",
     "LayeredAMPResult",
     "LayeredChannel",
     "LayeredDataset",
-    "LayeredDescentResult",
     "MixedLinearChannel",
+    "averaged_gradient_descent",
     "denoising_error",
     "error_through_the_sum",
     "error_with_the_others_known",
     "layered_amp",
-    "layered_descent",
-    "layered_loss_and_gradient",
     "layered_state_evolution",
+    "loss_and_gradient",
     "sample_layers",
     "second_moments",
 ]

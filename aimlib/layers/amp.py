@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._training import errors_of
 from aimlib._validation import FloatArray
 from aimlib.amp import _contract, _denoise
 from aimlib.layers.channels import LayeredChannel, MixedLinearChannel, _symmetric
 from aimlib.layers.data import LayeredDataset, _check_channel, _check_dataset, _priors
 from aimlib.layers.denoising import Scheme, _check_scheme, _moments, denoising_error
-from aimlib.layers.descent import _layer_errors
 from aimlib.priors import Prior
 
 __all__ = [
@@ -191,7 +191,7 @@ def layered_amp(
         denoised, divergences, predicted = _denoise_layers(observed, noise, laws, scheme)
         step = denoised - estimates
         reaction = divergences @ gain / d
-        errors.append(_layer_errors(denoised, dataset.teachers))
+        errors.append(errors_of(denoised, dataset.teachers))
         claims.append(predicted)
         if not np.sum(denoised**2, axis=(1, 2)).max() < 1e4 * d * second_moments(laws).max():
             status = "diverged"
@@ -203,7 +203,7 @@ def layered_amp(
         covariance = keep * covariance + (1.0 - keep) * predicted
     return LayeredAMPResult(
         estimates=estimates,
-        errors=_layer_errors(estimates, dataset.teachers),
+        errors=errors_of(estimates, dataset.teachers),
         predicted=predicted,
         status=status,
         iterations=len(errors),
