@@ -16,9 +16,13 @@ LABEL = re.compile(r"^:label: (\S+)$", re.MULTILINE)
 
 
 def contents() -> list[str]:
-    """Documents of the table of contents."""
+    """Documents of the table of contents, in reading order."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    return [toc["root"], *(entry["file"] for part in toc["parts"] for entry in part["chapters"])]
+    found = [toc["root"]]
+    for part in toc["parts"]:
+        for entry in part["chapters"]:
+            found += [entry["file"], *(section["file"] for section in entry.get("sections", []))]
+    return found
 
 
 def chapters() -> list[Path]:
