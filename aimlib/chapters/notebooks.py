@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -103,7 +102,7 @@ def execute_notebook(
     # a name that is not UTF-8 cannot be written and the folders of a machine have no place.
     notebook = nbformat.reads(read_text(source), as_version=4)
     try:
-        with _kernel_environment():
+        with _inline_figures():
             executed = papermill.execute_notebook(
                 notebook,
                 None,
@@ -114,6 +113,7 @@ def execute_notebook(
                 progress_bar=progress,
                 execution_timeout=CELL_TIMEOUT,
                 log_output=False,
+                extra_arguments=["--log-level=CRITICAL"],  # remarks on its connection, each time
             )
     except papermill.PapermillExecutionError as error:
         raise ChapterError(
@@ -122,25 +122,20 @@ def execute_notebook(
         ) from None
     except (CellTimeoutError, DeadKernelError) as error:
         raise ChapterError(f"{source.name} did not run to its end: {error}") from None
+    for machine in ("input_path", "output_path"):
+        executed.metadata.papermill.pop(machine, None)
     target.write_text(nbformat.writes(executed) + "\n", encoding="utf-8")
     _require_complete(target, source.name)
 
 
 @contextlib.contextmanager
-def _kernel_environment() -> Iterator[None]:
-    """Let kernels store figures, whatever backend the caller has set, and keep remarks to them.
-
-    jupyter_client logs a warning about its connection to a kernel on this machine at every start.
-    """
+def _inline_figures() -> Iterator[None]:
+    """Let kernels store figures, whatever backend the caller has set for scripts."""
     before = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-    logger = logging.getLogger("traitlets")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(level)
         if before is None:
             del os.environ["MPLBACKEND"]
         else:
