@@ -99,8 +99,7 @@ _AMBIGUOUS = {
     r"[-+]?0[box][0-9a-fA-F_]+": "a number in another base: write it in base ten",
     r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?": "a number in base sixty in YAML 1.1",
     r"[-+]?[0-9.]+_[0-9_.]*": "a number with underscores: write it without",
-    r"(?i:y|n|yes|no|on|off)": "a truth value in YAML 1.1 and a text in YAML 1.2: "
-    "write true or false",
+    r"(?i:yes|no|on|off)": "a truth value in YAML 1.1 and a text in YAML 1.2: write true or false",
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*": "a date",
 }
 _AMBIGUOUS_PATTERN = re.compile(

@@ -35,7 +35,8 @@ def _revision(root: Path) -> str | None:
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
             cwd=root,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=10,
             check=True,
         )

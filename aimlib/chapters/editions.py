@@ -13,7 +13,7 @@ from aimlib.chapters.cards import Chapter, load_chapter, validate_values
 from aimlib.chapters.memory import require_memory
 from aimlib.chapters.notebooks import check_kernel, execute_notebook
 from aimlib.chapters.parameters import ChapterError
-from aimlib.chapters.places import check_target, find_root, replace, scratch
+from aimlib.chapters.places import check_target, find_root, replace, resolved, scratch
 from aimlib.chapters.running import write_json
 from aimlib.files import FileError, read_mapping
 from aimlib.provenance import provenance
@@ -73,7 +73,7 @@ def build_edition(
     if not any(choices.values()):
         raise ChapterError("the edition changes nothing: name a chapter and a parameter or preset")
     plans = [_plan(load_chapter(name, folder), values) for name, values in choices.items()]
-    target = output.resolve()
+    target = resolved(output)
     for chapter, parameters in plans:
         require_memory(chapter, parameters)
     check_kernel()
@@ -114,7 +114,7 @@ def _stage(root: Path, stage: Path) -> Path:
 def _build(stage: Path) -> Path:
     start = "from jupyter_book.cli.main import main; main()"
     command = [sys.executable, "-X", "utf8", "-c", start, "build", str(stage), "-q"]
-    built = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    built = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     pages = stage / "_build" / "html"
     if built.returncode or not (pages / "index.html").is_file():
         raise ChapterError(f"the build of the edition failed:\n{built.stderr[-3000:]}")

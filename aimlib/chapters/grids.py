@@ -17,7 +17,7 @@ from aimlib.chapters.memory import require_memory
 from aimlib.chapters.notebooks import check_kernel
 from aimlib.chapters.pages import grid_page
 from aimlib.chapters.parameters import ChapterError, check_value
-from aimlib.chapters.places import check_target, results_folder
+from aimlib.chapters.places import check_target, resolved, results_folder
 from aimlib.chapters.running import digest, run_chapter, source_digest
 from aimlib.provenance import provenance
 
@@ -81,7 +81,7 @@ def run_grid(
     complete = [validate_values(chapter, point, preset) for point in points]
     root = chapter.notebook.parent.parent
     default = results_folder(root) / f"{chapter.name}-grid-{digest(complete)}"
-    target = (output or default).resolve()
+    target = resolved(output or default)
     for parameters in complete:
         require_memory(chapter, parameters)
     check_kernel()

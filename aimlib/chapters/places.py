@@ -12,7 +12,15 @@ from pathlib import Path
 from aimlib.chapters.parameters import ChapterError
 from aimlib.files import FileError, prepare_folder
 
-__all__ = ["check_target", "find_root", "recorded", "replace", "results_folder", "scratch"]
+__all__ = [
+    "check_target",
+    "find_root",
+    "recorded",
+    "replace",
+    "resolved",
+    "results_folder",
+    "scratch",
+]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CARRIED = _PACKAGE / "carried"  # the book inside an installed wheel, see pyproject.toml
@@ -79,6 +87,14 @@ def recorded(chapter: str) -> Path:
 def results_folder(root: Path) -> Path:
     """Return the folder that results go to by default: ``runs`` of the checkout, or of here."""
     return (Path.cwd() if root == _CARRIED else root) / "runs"
+
+
+def resolved(output: Path) -> Path:
+    """Return the full path of a folder of results, or say why there is none."""
+    try:
+        return output.resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ChapterError(f"output cannot be written in {str(output)!r}: {error}") from None
 
 
 def check_target(target: Path, root: Path) -> None:

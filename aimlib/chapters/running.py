@@ -18,7 +18,7 @@ from aimlib.chapters.cards import Chapter, validate_values
 from aimlib.chapters.memory import require_memory
 from aimlib.chapters.notebooks import check_kernel, execute_notebook, glued_values
 from aimlib.chapters.pages import run_page
-from aimlib.chapters.places import check_target, replace, results_folder, scratch
+from aimlib.chapters.places import check_target, replace, resolved, results_folder, scratch
 from aimlib.provenance import provenance
 
 __all__ = ["digest", "run_chapter", "source_digest", "write_json"]
@@ -65,7 +65,7 @@ def run_chapter(
     parameters = validate_values(chapter, values or {}, preset)
     root = chapter.notebook.parent.parent
     default = results_folder(root) / f"{chapter.name}-{digest(parameters)}"
-    target = (output or default).resolve()
+    target = resolved(output or default)
     require_memory(chapter, parameters)
     check_kernel()
     check_target(target, root)
