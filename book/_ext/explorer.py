@@ -66,16 +66,18 @@ def descent(row: Row) -> dict[str, Any]:
 
 
 # table, what it measures, the column, the setting of a row, the abscissa
+ALPHA = "sample_complexity"
+PASSING, DESCENT, AVERAGE = "message passing", "gradient descent", "average of 32 descents"
 TABLES: tuple[tuple[str, str, str, Callable[[Row], dict[str, Any]], str], ...] = (
-    ("amp/figure", "message passing", "estimation_error", message_passing, "sample_complexity"),
-    ("amp/small_width", "message passing", "estimation_error", message_passing, "sample_complexity"),
-    ("amp/quadratic", "message passing", "estimation_error", message_passing, "sample_complexity"),
+    ("amp/figure", PASSING, "estimation_error", message_passing, ALPHA),
+    ("amp/small_width", PASSING, "estimation_error", message_passing, ALPHA),
+    ("amp/quadratic", PASSING, "estimation_error", message_passing, ALPHA),
     ("amp/trajectories", "iterations", "estimation_error", message_passing, "iterations"),
-    ("descent/figure-100", "gradient descent", "single", descent, "sample_complexity"),
-    ("descent/figure-100", "average of 32 descents", "average", descent, "sample_complexity"),
-    ("descent/three-tokens", "gradient descent", "single", descent, "sample_complexity"),
-    ("descent/three-tokens", "average of 32 descents", "average", descent, "sample_complexity"),
-)  # fmt: skip
+    ("descent/figure-100", DESCENT, "single", descent, ALPHA),
+    ("descent/figure-100", AVERAGE, "average", descent, ALPHA),
+    ("descent/three-tokens", DESCENT, "single", descent, ALPHA),
+    ("descent/three-tokens", AVERAGE, "average", descent, ALPHA),
+)
 
 
 def runs(folder: Path, name: str, measure: str, column: str, setting: Any, x: str) -> Iterator[Any]:
@@ -165,7 +167,7 @@ class Explorer(SphinxDirective):
 def add_assets(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Load the scripts only where the directive stands, in the order in which they need each other."""
+    """Load the scripts where the directive stands, each after those it needs, and nowhere else."""
     if doctree is None or not any(
         "aim-explorer-node" in node["classes"] for node in doctree.findall(nodes.raw)
     ):

@@ -59,8 +59,14 @@
     return String(Number(value.toPrecision(6))).replace("-", "−");
   }
 
+  // On a logarithmic axis lines at the powers of ten only
+  const decades = (_, splits) =>
+    splits.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null));
+
   function axis(spec, colours, size) {
+    const filter = spec.log ? decades : undefined;
     return {
+      filter,
       stroke: colours.text,
       font: FONT,
       labelFont: FONT,
@@ -69,8 +75,8 @@
       labelGap: 0,
       size,
       gap: 4,
-      grid: { stroke: colours.grid, width: 1 },
-      ticks: { stroke: colours.grid, width: 1, size: 4 },
+      grid: { stroke: colours.grid, width: 1, filter },
+      ticks: { stroke: colours.grid, width: 1, size: 4, filter },
       values: (_, splits) => splits.map(tick),
     };
   }
