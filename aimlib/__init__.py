@@ -1,30 +1,57 @@
 """Bayes-optimal learning of attention-indexed models."""
 
-from aimlib.amp import AMPResult, StreamedDataset, amp
+from aimlib.amp import AMPResult, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
 from aimlib.cross_attention import (
     BilinearPrior,
-    CrossAttentionModel,
-    CrossDataset,
-    CrossHardmaxChannel,
-    CrossLinearChannel,
-    CrossSoftmaxChannel,
-    cross_attention_amp,
-    cross_attention_indices,
-    cross_weak_recovery_threshold,
+)
+from aimlib.cross_attention import (
+    Dataset as CrossDataset,
+)
+from aimlib.cross_attention import (
+    HardmaxChannel as CrossHardmaxChannel,
+)
+from aimlib.cross_attention import (
+    LinearChannel as CrossLinearChannel,
+)
+from aimlib.cross_attention import (
+    Model as CrossAttentionModel,
+)
+from aimlib.cross_attention import (
+    SoftmaxChannel as CrossSoftmaxChannel,
+)
+from aimlib.cross_attention import (
+    amp as cross_attention_amp,
+)
+from aimlib.cross_attention import (
+    indices as cross_attention_indices,
+)
+from aimlib.cross_attention import (
+    weak_recovery_threshold as cross_weak_recovery_threshold,
 )
 from aimlib.deep import deep_attention, deep_attention_from_indices
 from aimlib.descent import DescentResult, averaged_gradient_descent, gradient_descent
 from aimlib.layers import (
+    Dataset as LayeredDataset,
+)
+from aimlib.layers import (
     DeepSoftmaxChannel,
-    LayeredAMPResult,
-    LayeredDataset,
     MixedLinearChannel,
-    layered_amp,
-    layered_state_evolution,
     sample_layers,
 )
-from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
+from aimlib.layers import (
+    amp as layered_amp,
+)
+from aimlib.layers import (
+    state_evolution as layered_state_evolution,
+)
+from aimlib.model import (
+    AttentionIndexedModel,
+    Dataset,
+    StreamedDataset,
+    attention_indices,
+    estimation_error,
+)
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
 from aimlib.replica import (
     BayesOptimal,
@@ -58,7 +85,6 @@ __all__ = [
     "DescentResult",
     "FourthMomentHardmaxChannel",
     "HardmaxChannel",
-    "LayeredAMPResult",
     "LayeredDataset",
     "LinearChannel",
     "MixedLinearChannel",
