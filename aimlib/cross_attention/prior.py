@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,6 +51,7 @@ class BilinearPrior:
 
     width_ratio: float
     aspect_ratio: float = 1.0
+    weights: ClassVar[Literal["rectangular"]] = "rectangular"
 
     def __post_init__(self) -> None:
         for name in ("width_ratio", "aspect_ratio"):
