@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,7 @@ class CrossChannel(Informative, Protocol):
 class _Rectangular:
     """Checks shared by the channels."""
 
+    weights: ClassVar[Literal["rectangular"]] = "rectangular"
     queries: int
     keys: int
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,8 @@ __all__ = [
 class LayeredChannel(Protocol):
     """What sampling, message passing and state evolution ask of a channel of L layers."""
 
+    @property
+    def weights(self) -> str: ...
     @property
     def tokens(self) -> int: ...
     @property
@@ -53,6 +55,7 @@ class MixedLinearChannel:
         T, at least 1.
     """
 
+    weights: ClassVar[Literal["layered"]] = "layered"
     mixing: FloatArray
     noise: float
     tokens: int = 1
@@ -143,6 +146,7 @@ class DeepSoftmaxChannel:
         rare sequences whose posterior is narrow.
     """
 
+    weights: ClassVar[Literal["layered"]] = "layered"
     layers: int = 2
     tokens: int = 2
     skip: float = 1.0
