@@ -33,18 +33,7 @@ _METHODS = {"prior": "mmse", "channel": "output"}
 def weights_of(value: Any) -> str | None:
     """Return the kind of weights that an object says it is about, or None."""
     kind = getattr(value, "weights", None)
-    if isinstance(kind, str) and kind in _PARTNERS:
-        return kind
-    for attribute, guess in (  # until every class says it itself
-        ("resolvent", "symmetric"),
-        ("aspect_ratio", "rectangular"),
-        ("layers", "layered"),
-        ("queries", "rectangular"),
-        ("tokens", "symmetric"),
-    ):
-        if hasattr(value, attribute):
-            return guess
-    return None
+    return kind if isinstance(kind, str) and kind in _PARTNERS else None
 
 
 def match(prior: Any, channel: Any, *others: tuple[str, Any], weights: str | None = None) -> None:
