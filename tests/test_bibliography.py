@@ -62,6 +62,8 @@ def test_the_built_citations_match_the_built_list(site) -> None:
         text = path.read_text(encoding="utf-8")
         for anchor in re.findall(r'<a class="reference internal" href="[^"]*#id\d+"', text):
             assert "bibliography" in anchor or path.name == "bibliography.html"
-        links = re.findall(r'href="(?:bibliography|../book/bibliography)\.html#id\d+"[^>]*>(.*?)</a>', text)
+        links = re.findall(
+            r'href="(?:bibliography|../book/bibliography)\.html#id\d+"[^>]*>(.*?)</a>', text
+        )
         for link in links:
             assert html.unescape(TAG.sub("", link)) in listed
