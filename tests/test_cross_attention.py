@@ -636,7 +636,7 @@ def test_two_noises_couple_left_and_right() -> None:
             lambda: cross_attention_indices(np.ones((3, 1, 2)), np.ones((2, 1, 2)), np.eye(2)),
             "keys must have 3 sequences",
         ),
-        (lambda: CrossHardmaxChannel(2, 3), "keys"),
+        (lambda: CrossHardmaxChannel(2, 1), "keys"),
         (lambda: CrossSoftmaxChannel(2, 1), "keys"),
         (lambda: CrossLinearChannel(1, 1, 0.5).output(np.zeros((1, 1))), "rng"),
         (lambda: CrossHardmaxChannel(1).posterior_mean([[0.5, 0.5]], [[0.0, 0.0]], 1.0), "one-hot"),

@@ -25,11 +25,9 @@ products of the real ones, without cancellation: the optimal denoiser is
 """
 
 from aimlib.cross_attention.amp import cross_attention_amp
-from aimlib.cross_attention.channels import (
-    CrossHardmaxChannel,
-    CrossLinearChannel,
-    CrossSoftmaxChannel,
-)
+from aimlib.cross_attention.channels import HardmaxChannel as CrossHardmaxChannel
+from aimlib.cross_attention.channels import LinearChannel as CrossLinearChannel
+from aimlib.cross_attention.channels import SoftmaxChannel as CrossSoftmaxChannel
 from aimlib.cross_attention.model import (
     CrossAttentionModel,
     CrossDataset,
