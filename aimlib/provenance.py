@@ -30,6 +30,8 @@ def provenance(root: Path) -> dict[str, Any]:
 
 
 def _revision(root: Path) -> str | None:
+    if not (root / ".git").exists():  # git would look above, and find the repository of others
+        return None
     try:
         result = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],

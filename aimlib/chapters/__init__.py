@@ -20,7 +20,7 @@ from aimlib.chapters.cards import Chapter, Preset, load_chapter, load_chapters, 
 from aimlib.chapters.editions import build_edition, read_choices
 from aimlib.chapters.grids import expand_grid, run_grid
 from aimlib.chapters.memory import available_memory, estimated_memory
-from aimlib.chapters.notebooks import execute_notebook, tagged_defaults
+from aimlib.chapters.notebooks import check_kernel, execute_notebook, tagged_defaults
 from aimlib.chapters.parameters import (
     ChapterError,
     Parameter,
@@ -39,6 +39,7 @@ __all__ = [
     "available_memory",
     "build_edition",
     "check_alternatives",
+    "check_kernel",
     "estimated_memory",
     "execute_notebook",
     "expand_grid",

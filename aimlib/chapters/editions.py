@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,8 @@ def build_edition(
     if not any(choices.values()):
         raise ChapterError("the edition changes nothing: name a chapter and a parameter or preset")
     plans = [_plan(load_chapter(name, folder), values) for name, values in choices.items()]
+    if importlib.util.find_spec("jupyter_book") is None:
+        raise ChapterError("an edition needs jupyter-book: install the extra 'book' of aimlib")
     target = resolved(output)
     for chapter, parameters in plans:
         require_memory(chapter, parameters)

@@ -180,13 +180,13 @@ def check_kernel() -> None:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     except ModuleNotFoundError as error:
         raise ChapterError(
-            f"chapters need {error.name} to run: install the extra 'book' of aimlib"
+            f"chapters need {error.name} to run, which comes with aimlib: install it again"
         ) from None
     try:
         command = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
         raise ChapterError(
-            "no kernel 'python3' is installed: install the extra 'book' of aimlib"
+            "no kernel 'python3' is installed: install ipykernel in this environment"
         ) from None
     generic = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
     if command in generic:  # jupyter_client replaces these by sys.executable
