@@ -64,7 +64,7 @@
     splits.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null));
 
   function axis(spec, colours, size) {
-    const filter = spec.log ? decades : undefined;
+    const filter = spec.log ? decades : (_, splits) => splits;
     return {
       filter,
       stroke: colours.text,

@@ -222,6 +222,7 @@
     }
 
     schedule() {
+      this.section.dataset.ready = "false";
       if (this.waiting) return;
       this.waiting = true;
       requestAnimationFrame(() => {
@@ -242,7 +243,6 @@
       if (this.controls.tau) this.controls.tau.element.hidden = state.channel !== "linear";
       if (this.forget) this.forget.disabled = state.keep.length === 0;
       this.paintAll();
-      this.section.dataset.ready = "true";
       clearTimeout(this.later);
       // words, table and address need not follow every step of a drag, and would speak too often
       if (this.touched) this.later = setTimeout(() => this.finish(), 150);
@@ -282,6 +282,7 @@
         const { pathname, hash } = window.location;
         window.history.replaceState(null, "", `${pathname}?${query}${hash}`);
       }
+      this.section.dataset.ready = "true";
     }
 
     address() {

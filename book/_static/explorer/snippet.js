@@ -79,7 +79,9 @@
       'ax.axline((0, 0), slope=1, color="gray", linestyle="--")',
     ],
     iterations: (screen, panel) => [
-      `path = state_evolution(alpha, prior, channel, iterations=${aim.panels.constants.ITERATIONS})`,
+      screen.state.alpha > 0
+        ? `path = state_evolution(alpha, prior, channel, iterations=${aim.panels.constants.ITERATIONS})`
+        : `path = np.ones(${aim.panels.constants.ITERATIONS + 1})  # nothing is learned without data`,
       'ax.plot(path, "o-", color="C0", label="state evolution")',
       'ax.axhline(here.estimation_error, color="gray", linestyle="--", label="Bayes-optimal")',
       ...runsCode(panel.series),
