@@ -125,6 +125,9 @@
       this.status = make("p", { class: "aim-status", role: "status", "aria-live": "polite" });
       if (this.section.dataset.view === "all") title.hidden = true; // the page has this heading
       this.section.append(title, this.buttons(), form, this.note, this.status, this.figures(), this.details());
+      const bar = document.querySelector(".bd-header-article");
+      const measure = () => this.section.style.setProperty("--aim-top", `${bar.offsetHeight}px`);
+      if (bar) new ResizeObserver(measure).observe(bar);
       // the switch of the theme, and a change of the system's preference
       const repaint = () => this.paintAll();
       new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
