@@ -22,7 +22,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,7 +44,13 @@ __all__ = [
 
 
 class Informative(Protocol):
-    """What state evolution asks of a channel, whatever the shape of its indices."""
+    """What state evolution asks of a channel, whatever the shape of its indices.
+
+    ``weights`` names the priors that fit: "symmetric", "rectangular" or "layered".
+    """
+
+    @property
+    def weights(self) -> str: ...
 
     def information(self, overlap: ArrayLike, second_moment: float) -> Any: ...
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any: ...
@@ -109,6 +115,7 @@ class LinearChannel:
     0.8888888888888888
     """
 
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
     tokens: int = 1
     noise: float = 0.0
 
@@ -188,6 +195,7 @@ class SoftmaxChannel:
     5.0
     """
 
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
     tokens: int = 2
     inverse_temperature: float = 1.0
 
@@ -651,6 +659,7 @@ class HardmaxChannel:
     2.8507484582
     """
 
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
     tokens: int = 2
     sweeps: int = 100
 

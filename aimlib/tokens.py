@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -129,6 +129,7 @@ class CorrelatedSoftmaxChannel:
     2.0
     """
 
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
     covariance: ArrayLike
     inverse_temperature: float = 1.0
     _root: FloatArray = field(init=False, repr=False, compare=False)
@@ -220,6 +221,7 @@ class FourthMomentHardmaxChannel:
     1.0
     """
 
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
     mean_eigenvalue: float
     fourth_moment: float
 

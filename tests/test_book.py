@@ -148,7 +148,7 @@ def test_labels_named_by_code_and_tests_exist() -> None:
     stems = "|".join(page.stem for page in chapters())
     pattern = re.compile(rf"``((?:{stems}):[a-z-]+)``")
     known = {label for page in chapters() for label in LABEL.findall(page.read_text())}
-    for module in (ROOT / "aimlib").glob("*.py"):
+    for module in (ROOT / "aimlib").rglob("*.py"):
         for label in pattern.findall(module.read_text()):
             assert label in known, f"{module.name} cites {label}"
 

@@ -24,7 +24,8 @@ from aimlib import (
     state_evolution,
     strong_recovery_threshold,
 )
-from aimlib.cross_attention import _average, _denoise, _spectrum
+from aimlib._rectangular import _average, _spectrum
+from aimlib.cross_attention.amp import _denoise
 
 SHAPES = [(0.5, 1.0), (2.0, 1.0), (0.5, 2.0), (0.3, 0.5)]
 
