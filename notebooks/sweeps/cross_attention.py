@@ -227,7 +227,10 @@ def untied() -> list[dict[str, Any]]:
 
 def two_parts() -> list[dict[str, Any]]:
     """One sample complexity with enough data sets to tell the two parts of S apart."""
-    return [{"width_ratio": 0.5, "sample_complexity": 0.2, "dimension": d} for d in (80, 160)]
+    return [
+        {"width_ratio": 0.5, "sample_complexity": 0.2, "dimension": d}
+        for d in (80, 160)
+    ]
 
 
 EXPERIMENTS: dict[str, Any] = {
