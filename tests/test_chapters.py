@@ -26,7 +26,7 @@ from aimlib.chapters import (
     load_chapters,
     parse_alternatives,
     parse_value,
-    recorded,
+    recorded_runs,
     run_chapter,
     run_grid,
     tagged_defaults,
@@ -384,12 +384,12 @@ def test_results_hold_no_paths_of_the_machine(book) -> None:
 
 def test_recorded_runs_are_found_beside_the_notebook_or_in_the_book(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert recorded("amp") == ROOT / "notebooks" / "data" / "amp"
+    assert recorded_runs("amp") == ROOT / "notebooks" / "data" / "amp"
     (tmp_path / "data" / "amp").mkdir(parents=True)
-    assert recorded("amp").resolve() == tmp_path / "data" / "amp"
+    assert recorded_runs("amp").resolve() == tmp_path / "data" / "amp"
     monkeypatch.setenv("AIMLIB_BOOK", str(tmp_path / "nowhere"))
     with pytest.raises(ChapterError, match=r"recorded runs data/descent .* are missing"):
-        recorded("descent")
+        recorded_runs("descent")
 
 
 def test_a_foreign_kernel_is_refused(book, monkeypatch) -> None:

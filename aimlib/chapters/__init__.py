@@ -28,7 +28,7 @@ from aimlib.chapters.parameters import (
     parse_alternatives,
     parse_value,
 )
-from aimlib.chapters.places import find_root, recorded
+from aimlib.chapters.places import find_root, recorded_runs
 from aimlib.chapters.running import run_chapter
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "parse_alternatives",
     "parse_value",
     "read_choices",
-    "recorded",
+    "recorded_runs",
     "run_chapter",
     "run_grid",
     "tagged_defaults",

@@ -139,7 +139,11 @@ def _parse_one(parameter: Parameter, kind: type, text: str) -> Any:
             raise refusal(parameter, text)
         return text.lower() == "true"
     digits = text.lstrip("+-")
-    if (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()) or "_" in text:
+    if (
+        (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit())
+        or "_" in text
+        or not text.isascii()
+    ):
         raise refusal(parameter, text)
     try:
         number = float(text)

@@ -15,7 +15,7 @@ from aimlib.files import FileError, prepare_folder
 __all__ = [
     "check_target",
     "find_root",
-    "recorded",
+    "recorded_runs",
     "replace",
     "resolved",
     "results_folder",
@@ -54,7 +54,7 @@ def find_root(start: Path | None = None) -> Path:
     )
 
 
-def recorded(chapter: str) -> Path:
+def recorded_runs(chapter: str) -> Path:
     """Return the folder with the recorded runs of a chapter, for a notebook wherever it lies.
 
     Parameters

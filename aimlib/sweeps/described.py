@@ -16,7 +16,7 @@ _KNOWN = _REQUIRED | {"executor", "jobs", "scheduler"}
 
 
 def read_sweep_file(path: Path) -> dict[str, Any]:
-    """Return the arguments of :func:`sweep` from a TOML, YAML or JSON file.
+    """Return the arguments of :func:`aimlib.sweep` from a TOML, YAML or JSON file.
 
     It holds ``function`` ("module:name"), ``grid``, ``seeds``, ``store`` (relative to it) and,
     optionally, ``executor``, ``jobs`` and ``scheduler``.

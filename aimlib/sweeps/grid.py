@@ -60,7 +60,7 @@ def sweep(
     ----------
     function : callable
         Called as ``function(**parameters, seed=seed)`` where ``seed`` is a
-        :class:`numpy.random.SeedSequence`, not a number: ``numpy.random.default_rng(seed)`` makes
+        ``numpy.random.SeedSequence``, not a number: ``numpy.random.default_rng(seed)`` makes
         a generator of it.  Returns a mapping of names to numbers, texts, booleans or None, with the
         same names for every cell.  It must be importable by the workers.
     grid : mapping of str to sequence, or sequence of mappings

@@ -1,4 +1,4 @@
-"""The box "Run this with your numbers" on every page of a chapter that can be run, and its notebook.
+"""The box "Run this with your numbers" on the pages of a chapter that can be run and its notebook.
 
 It is made from the chapter's card, the same that ``aimlib run`` reads, so that page and command
 line never disagree, and is put into the page by itself: pages do not mention it.  The directive
@@ -204,14 +204,15 @@ def _needs(chapter: Chapter) -> str:
     text = chapter.notebook.read_text(encoding="utf-8")
     recorded = (
         " It also draws recorded runs, which come with <code>aimlib</code>."
-        if "recorded(" in text
+        if "recorded_runs(" in text
         else ""
     )
     return (
         "In a clone of the book, <code>make book</code> installs the command as "
-        "<code>.venv/bin/aimlib</code>. Several values of one parameter, separated by commas (lists "
-        "by semicolons), make a grid of runs with an index page. The notebook needs Python 3.11 or "
-        f"newer with <code>aimlib</code>, and about {megabytes:.0f} MB of memory at its defaults."
+        "<code>.venv/bin/aimlib</code>. Several values of one parameter, separated by commas "
+        "(lists by semicolons), make a grid of runs with an index page. The notebook needs "
+        "Python 3.11 or newer with <code>aimlib</code>, and about "
+        f"{megabytes:.0f} MB of memory at its defaults."
         f"{recorded}"
     )
 
