@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, overload
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,10 +42,12 @@ Outside = Literal["resolvent", "edge"]
 class Estimated(Protocol):
     """What state evolution asks of the law of a matrix, symmetric or not.
 
-    ``coordinate_noise`` is the variance of the noise in an orthonormal coordinate of the space of
-    S, in units of Delta/d: 2 for symmetric matrices under the GOE, 1 for independent entries.
+    ``weights`` says which matrices the law is about: "symmetric" ones, whose noise is a GOE, or
+    "rectangular" ones, whose noise has independent entries of variance Delta/d.
     """
 
+    @property
+    def weights(self) -> Literal["symmetric", "rectangular"]: ...
     @property
     def coordinate_noise(self) -> float: ...
     @property
@@ -794,6 +796,7 @@ class WishartPrior:
     """
 
     width_ratio: float
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
 
     def __post_init__(self) -> None:
         value = check.real("width_ratio", self.width_ratio, low=0.0, open_low=True)
@@ -951,6 +954,7 @@ class WignerPrior:
     """
 
     mean: float = 0.0
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", check.real("mean", self.mean))
@@ -1056,7 +1060,7 @@ class WignerPrior:
         return (a + a.T) / math.sqrt(2.0 * d) + self.mean * np.eye(d)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False)
 class SpectralPrior:
     r"""Any rotationally invariant prior, its spectrum given by atoms or by samples.
 
@@ -1087,36 +1091,40 @@ class SpectralPrior:
     (2, 2)
     """
 
-    eigenvalues: FloatArray
-    weights: FloatArray | None = None
-    _atoms: FloatArray = field(init=False, repr=False, compare=False)
-    _masses: FloatArray = field(init=False, repr=False, compare=False)
+    eigenvalues: FloatArray  # distinct and ascending
+    masses: FloatArray  # their shares, which sum to one
+    weights: ClassVar[Literal["symmetric"]] = "symmetric"
 
-    def __post_init__(self) -> None:
-        positions = check.reals("eigenvalues", self.eigenvalues)
+    def __init__(self, eigenvalues: ArrayLike, weights: ArrayLike | None = None) -> None:
+        positions = check.reals("eigenvalues", eigenvalues)
         if positions.ndim != 1 or positions.size == 0:
             raise ValueError(
                 f"eigenvalues must be a non-empty array of shape (k,), got shape {positions.shape}"
             )
-        masses = (
+        shares = (
             np.ones(positions.size)
-            if self.weights is None
-            else check.reals("weights", self.weights, low=0.0, open_low=True)
+            if weights is None
+            else check.reals("weights", weights, low=0.0, open_low=True)
         )
-        if masses.shape != positions.shape:
+        if shares.shape != positions.shape:
             raise ValueError(
-                f"weights must have the shape of eigenvalues, {positions.shape}, got {masses.shape}"
+                f"weights must have the shape of eigenvalues, {positions.shape}, got {shares.shape}"
             )
         atoms, inverse = np.unique(positions, return_inverse=True)
-        merged = np.bincount(inverse, weights=masses / masses.sum(), minlength=atoms.size)
-        for name, value in (
-            ("eigenvalues", positions),
-            ("weights", masses),
-            ("_atoms", atoms),
-            ("_masses", merged),
-        ):
-            value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        masses = np.bincount(inverse, weights=shares / shares.sum(), minlength=atoms.size)
+        for name, array in (("eigenvalues", atoms), ("masses", masses)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SpectralPrior):
+            return NotImplemented
+        return np.array_equal(self.eigenvalues, other.eigenvalues) and np.array_equal(
+            self.masses, other.masses
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.eigenvalues.tobytes(), self.masses.tobytes()))
 
     @property
     def coordinate_noise(self) -> float:
@@ -1126,34 +1134,36 @@ class SpectralPrior:
     @property
     def mean_eigenvalue(self) -> float:
         """Mean of the spectrum."""
-        return float(self._masses @ self._atoms)
+        return float(self.masses @ self.eigenvalues)
 
     @property
     def second_moment(self) -> float:
         """Q, the mean square of the spectrum."""
-        return float(self._masses @ self._atoms**2)
+        return float(self.masses @ self.eigenvalues**2)
 
     @property
     def variance(self) -> float:
         """Variance of the spectrum, the error of the best constant estimate."""
-        return float(self._masses @ (self._atoms - self.mean_eigenvalue) ** 2)
+        return float(self.masses @ (self.eigenvalues - self.mean_eigenvalue) ** 2)
 
     @property
     def degrees_of_freedom(self) -> float:
         r""":math:`1 - \sum_i w_i^2`: rotations inside an eigenspace change nothing."""
-        return float(1.0 - self._masses @ self._masses)
+        return float(1.0 - self.masses @ self.masses)
 
     def support(self, noise: float) -> FloatArray:
         """Return the edges of the spectrum of R, shape (k, 2)."""
         delta = check.real("noise", noise, low=0.0, open_low=True)
-        ends, _ = _atoms_intervals(self._atoms, self._masses, delta)
-        gaps = ends[:, None] - self._atoms
-        return np.asarray(ends + delta * (self._masses / gaps).sum(axis=1)).reshape(-1, 2)
+        ends, _ = _atoms_intervals(self.eigenvalues, self.masses, delta)
+        gaps = ends[:, None] - self.eigenvalues
+        return np.asarray(ends + delta * (self.masses / gaps).sum(axis=1)).reshape(-1, 2)
 
     def resolvent(self, x: ArrayLike, noise: ArrayLike) -> Any:
         """Return g(x + i0) of R: complex, broadcast over ``x`` and ``noise``."""
         return _map_points(
-            x, noise, lambda p, n, re, im: _atoms_resolvent(p, self._atoms, self._masses, n, re, im)
+            x,
+            noise,
+            lambda p, n, re, im: _atoms_resolvent(p, self.eigenvalues, self.masses, n, re, im),
         )
 
     def density(self, x: ArrayLike, noise: ArrayLike) -> Any:
@@ -1178,7 +1188,7 @@ class SpectralPrior:
 
     def _average(self, noise: ArrayLike, kind: int) -> Any:
         return _map_noise(
-            noise, lambda n, out: _atoms_averages(self._atoms, self._masses, n, kind, out)
+            noise, lambda n, out: _atoms_averages(self.eigenvalues, self.masses, n, kind, out)
         )
 
     def shrink(
@@ -1207,8 +1217,8 @@ class SpectralPrior:
         d = check.integer("dimension", dimension, low=1)
         generator = check.generator("rng", rng)
         levels = (np.arange(d) + 0.5) / d
-        index = np.searchsorted(np.cumsum(self._masses), levels)
-        spectrum = self._atoms[np.minimum(index, self._atoms.size - 1)]
+        index = np.searchsorted(np.cumsum(self.masses), levels)
+        spectrum = self.eigenvalues[np.minimum(index, self.eigenvalues.size - 1)]
         q, r = np.linalg.qr(generator.standard_normal((d, d)))
         basis = q * np.sign(np.diag(r))  # the sign fixes the phase that QR leaves free: Haar
         return np.asarray((basis * spectrum) @ basis.T)

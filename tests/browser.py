@@ -124,6 +124,11 @@ class Browser:
         self.evaluate("1")
         return list(self._events)
 
+    def events(self) -> list[dict[str, Any]]:
+        """Everything that happened on the page since it was opened, as far as it was heard of."""
+        self.evaluate("1")
+        return list(self._events)
+
     def evaluate(self, script: str, *, wait: bool = False) -> Any:
         answer = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=wait, returnByValue=True

@@ -16,9 +16,13 @@ LABEL = re.compile(r"^:label: (\S+)$", re.MULTILINE)
 
 
 def contents() -> list[str]:
-    """Documents of the table of contents."""
+    """Documents of the table of contents, in reading order."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    return [toc["root"], *(entry["file"] for part in toc["parts"] for entry in part["chapters"])]
+    found = [toc["root"]]
+    for part in toc["parts"]:
+        for entry in part["chapters"]:
+            found += [entry["file"], *(section["file"] for section in entry.get("sections", []))]
+    return found
 
 
 def chapters() -> list[Path]:
@@ -144,7 +148,7 @@ def test_labels_named_by_code_and_tests_exist() -> None:
     stems = "|".join(page.stem for page in chapters())
     pattern = re.compile(rf"``((?:{stems}):[a-z-]+)``")
     known = {label for page in chapters() for label in LABEL.findall(page.read_text())}
-    for module in (ROOT / "aimlib").glob("*.py"):
+    for module in (ROOT / "aimlib").rglob("*.py"):
         for label in pattern.findall(module.read_text()):
             assert label in known, f"{module.name} cites {label}"
 

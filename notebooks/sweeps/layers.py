@@ -18,8 +18,8 @@ from aimlib import WishartPrior
 from aimlib.layers import (
     DeepSoftmaxChannel,
     MixedLinearChannel,
+    averaged_gradient_descent,
     layered_amp,
-    layered_descent,
     layered_state_evolution,
     sample_layers,
 )
@@ -41,13 +41,13 @@ def descend(
     data_seed, start_seed = seed.spawn(2)
     channel = DeepSoftmaxChannel()
     data = sample_layers(dimension, PRIORS, channel, sample_complexity, data_seed)
-    result = layered_descent(
+    result = averaged_gradient_descent(
         data,
         dimension // 2,
         channel,
-        starts,
+        starts=starts,
         seed=start_seed,
-        steps=steps,
+        iterations=steps,
         final_learning_rate=0.0,
         record_every=steps // 20,
         single_precision=True,
@@ -56,16 +56,17 @@ def descend(
     row: dict[str, Any] = {
         "loss_mean": float(result.loss.mean()),
         "loss_max": float(result.loss.max()),
-        "steps_taken": result.steps,
+        "steps_taken": result.iterations,
         "status": result.status,
     }
+    errors = result.history["estimation_error"]
     for layer in range(2):
-        row[f"single_{layer + 1}"] = float(result.errors[:, layer].mean())
-        row[f"worst_{layer + 1}"] = float(result.errors[:, layer].max())
+        row[f"single_{layer + 1}"] = float(errors[-1, :, layer].mean())
+        row[f"worst_{layer + 1}"] = float(errors[-1, :, layer].max())
         row[f"average_{layer + 1}"] = float(result.prefix_errors[-1, layer])
         row[f"prefix_errors_{layer + 1}"] = _text(result.prefix_errors[:, layer])
         row[f"error_history_{layer + 1}"] = _text(
-            result.history["error"][:, :, layer].mean(axis=1)
+            errors[:, :, layer].mean(axis=1)
         )
     return row
 

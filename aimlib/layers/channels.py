@@ -1,0 +1,506 @@
+"""Channels of several layers: linear mixtures, and two layers of softmax attention."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from aimlib import _validation as check
+from aimlib._channel_base import check_positive, check_rows_sum_to_one, check_shape
+from aimlib._compile import njit
+from aimlib._validation import FloatArray
+from aimlib.deep import deep_attention_from_indices
+
+__all__ = [
+    "DeepSoftmaxChannel",
+    "LayeredChannel",
+    "MixedLinearChannel",
+]
+
+
+class LayeredChannel(Protocol):
+    """What sampling, message passing and state evolution ask of a channel of L layers."""
+
+    @property
+    def weights(self) -> str:
+        """The weights it is for: "layered", L symmetric matrices."""
+
+    @property
+    def tokens(self) -> int:
+        """T, the number of tokens of a sequence."""
+
+    @property
+    def layers(self) -> int:
+        """L, the number of layers."""
+
+    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
+        """Return the outputs of the indices of all layers; ``rng`` draws noise if there is any.
+
+        Parameters
+        ----------
+        indices : array, shape (n, L, T, T)
+            h of every layer, centred and on the tokens of the first.
+        rng : numpy Generator, optional
+            Needed by channels with noise, and by no other.
+
+        Returns
+        -------
+        array, shape (n, ...)
+        """
+
+    def output_function(
+        self, y: ArrayLike, omega: ArrayLike, covariance: ArrayLike
+    ) -> tuple[FloatArray, FloatArray]:
+        r"""Return :math:`g=V^{-1}(E[h\mid y]-\omega)/(1+\delta_{ab})` and its response.
+
+        Parameters
+        ----------
+        y : array, shape (n, ...)
+            Outputs.
+        omega : array, shape (n, L, T, T)
+            Means of the indices given all other data, of order one.
+        covariance : array, shape (L, L)
+            V, positive definite: an index off the diagonal has this covariance over the layers, one
+            on it twice that.
+
+        Returns
+        -------
+        g : array, shape (n, L, T, T)
+        response : array, shape (L, L)
+            :math:`-\sum(1+\delta_{ab})\,\partial g_{ab}/\partial\omega_{ab}` over all sequences and
+            :math:`a\le b`.
+        """
+
+    def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
+        r"""Return :math:`\Gamma=\sum_{a\le b}(1+\delta_{ab})E\,g_{ab}g_{ab}^\top`, shape (L, L).
+
+        Parameters
+        ----------
+        covariance : array, shape (L, L)
+            V, what is left of the covariance of the indices.
+        second_moments : array, shape (L, L)
+            Q, that covariance when nothing is known.
+        """
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError if ``outputs``, shape (n, ...), cannot come from this channel."""
+
+
+@dataclass(frozen=True)
+class MixedLinearChannel:
+    r"""Linear mixtures of the layers' indices, :math:`y_k = \sum_\ell M_{k\ell}h^{(\ell)}` + noise.
+
+    The noise has variance :math:`\tau` on every y_{k,ab}, a <= b (``layers:linear``).
+
+    Parameters
+    ----------
+    mixing : array, shape (K, L)
+        M.
+    noise : float
+        :math:`\tau>0`.
+    tokens : int
+        T, at least 1.
+
+    Examples
+    --------
+    >>> channel = MixedLinearChannel([[1.0, 0.0], [0.0, 2.0]], noise=1.0)
+    >>> channel.information(np.eye(2), np.eye(2)).diagonal()  # 2/(2 + 1), 8/(8 + 1)
+    array([0.66666667, 0.88888889])
+    >>> channel == MixedLinearChannel(np.diag([1.0, 2.0]), 1.0)
+    True
+    """
+
+    weights: ClassVar[Literal["layered"]] = "layered"
+    mixing: FloatArray = field(compare=False)
+    noise: float
+    tokens: int = 1
+    _rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False)  # compares and hashes
+
+    def __post_init__(self) -> None:
+        mixing = check.reals("mixing", self.mixing)
+        if mixing.ndim != 2 or 0 in mixing.shape:
+            raise ValueError(f"mixing must have shape (K, L), got shape {mixing.shape}")
+        if not mixing.any():
+            raise ValueError(f"mixing must have an entry that is not zero, got {self.mixing!r}")
+        mixing.setflags(write=False)
+        object.__setattr__(self, "mixing", mixing)
+        object.__setattr__(self, "_rows", tuple(map(tuple, (mixing + 0.0).tolist())))
+        tau = check.real("noise", self.noise, low=0.0, open_low=True)
+        object.__setattr__(self, "noise", tau)
+        check.integer("tokens", self.tokens, low=1)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers L."""
+        return int(self.mixing.shape[1])
+
+    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
+        """Return y, shape (n, K, T, T), from the indices, shape (n, L, T, T)."""
+        h = _layered_indices(indices, self)
+        if not isinstance(rng, np.random.Generator):
+            raise ValueError(
+                f"rng must be a numpy Generator when noise is {self.noise!r}, got {rng!r}"
+            )
+        y = np.einsum("kl,nlab->nkab", self.mixing, h)
+        z = np.triu(rng.standard_normal(y.shape))
+        return np.asarray(y + math.sqrt(self.noise) * (z + np.swapaxes(np.triu(z, 1), -1, -2)))
+
+    def output_function(
+        self, y: ArrayLike, omega: ArrayLike, covariance: ArrayLike
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return g, shape (n, L, T, T), and the (L, L) sum of -(1+delta) dg/domega."""
+        centre = _layered_indices(omega, self)
+        v = covariance_matrix("covariance", covariance, self.layers)
+        seen = check.reals("y", y)
+        shape = (len(centre), len(self.mixing), self.tokens, self.tokens)
+        if seen.shape != shape:
+            raise ValueError(f"y must have shape (n, K, T, T) = {shape}, got {seen.shape}")
+        gap = seen - np.einsum("kl,nlab->nkab", self.mixing, centre)
+        t, g = self.tokens, np.empty_like(centre)
+        response = np.zeros((self.layers, self.layers))
+        on = np.eye(t, dtype=bool)
+        for pairs, weight, count in ((on, 2.0, t), (~on, 1.0, t * (t - 1) / 2)):
+            gain = self._gain(v, weight)
+            g[..., pairs] = np.einsum("lk,nkp->nlp", gain, gap[..., pairs])
+            response += gap.shape[0] * count * weight * gain @ self.mixing
+        return g, symmetrized(response)
+
+    def _gain(self, v: FloatArray, weight: float) -> FloatArray:
+        m = self.mixing
+        spread = weight * m @ v @ m.T + self.noise * np.eye(m.shape[0])
+        return np.asarray(np.linalg.solve(spread, m).T)
+
+    def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
+        r"""Return :math:`\Gamma=\sum(1+\delta)M^\top((1+\delta)MVM^\top+\tau I)^{-1}M`."""
+        v = covariance_matrix("covariance", covariance, self.layers)
+        t = self.tokens
+        off = 0.5 * t * (t - 1) * self._gain(v, 1.0)
+        return symmetrized((2.0 * t * self._gain(v, 2.0) + off) @ self.mixing)
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError unless the outputs are K symmetric matrices of each sequence."""
+        y = check_shape("outputs", outputs, (self.tokens, self.tokens))
+        if y.ndim != 4 or y.shape[1] != len(self.mixing):
+            raise ValueError(
+                f"outputs must have shape (n, {len(self.mixing)}, {self.tokens}, {self.tokens}), "
+                f"got shape {y.shape}"
+            )
+        gap = float(np.abs(y - np.swapaxes(y, -1, -2)).max()) if y.size else 0.0
+        if gap > 1e-9 * max(1.0, float(np.abs(y).max(initial=0.0))):
+            raise ValueError(f"outputs must be symmetric, got entries that differ by {gap:.3g}")
+
+
+@dataclass(frozen=True)
+class DeepSoftmaxChannel:
+    r"""Attention of the last of L layers, in the centred indices of the first layer's tokens.
+
+    .. math:: y = \sigma_\beta(B_{L-1}h^{(L)}B_{L-1}^\top),\qquad
+              B_\ell = [cI+\sigma_\beta(B_{\ell-1}h^{(\ell)}B_{\ell-1}^\top)]B_{\ell-1}.
+
+    The posterior mean of the indices is available for two layers and two tokens, by quadrature
+    (``layers:quadrature``).
+
+    Parameters
+    ----------
+    layers : int
+        L, at least 1.
+    tokens : int
+        T, at least 2.
+    skip : float
+        Strength c of the skip connection.
+    inverse_temperature : float
+        :math:`\beta>0`.
+    nodes : int
+        Gauss-Hermite points in each of the two directions of the quadrature.  Its error shows for
+        rare sequences whose posterior is narrow.
+
+    Examples
+    --------
+    >>> channel = DeepSoftmaxChannel(layers=2, tokens=2)
+    >>> channel.output(np.zeros((1, 2, 2, 2)))
+    array([[[0.5, 0.5],
+            [0.5, 0.5]]])
+    """
+
+    weights: ClassVar[Literal["layered"]] = "layered"
+    layers: int = 2
+    tokens: int = 2
+    skip: float = 1.0
+    inverse_temperature: float = 1.0
+    nodes: int = 24
+
+    def __post_init__(self) -> None:
+        check.integer("layers", self.layers, low=1)
+        check.integer("tokens", self.tokens, low=2)
+        object.__setattr__(self, "skip", check.real("skip", self.skip))
+        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
+        object.__setattr__(self, "inverse_temperature", beta)
+        check.integer("nodes", self.nodes, low=8, high=100)
+
+    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
+        """Return y, shape (n, T, T), from the indices, shape (n, L, T, T); ``rng`` is not used."""
+        h = _layered_indices(indices, self)
+        return deep_attention_from_indices(h, self.skip, self.inverse_temperature)
+
+    def output_function(
+        self, y: ArrayLike, omega: ArrayLike, covariance: ArrayLike
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return g, shape (n, 2, 2, 2), and its response, as :class:`MixedLinearChannel` does."""
+        if self.layers != 2 or self.tokens != 2:
+            raise ValueError(
+                "output_function needs two layers and two tokens, "
+                f"got layers = {self.layers} and tokens = {self.tokens}"
+            )
+        if self.skip < 1.0:
+            raise ValueError(
+                f"output_function needs a skip of at least 1, got {self.skip!r}: below it the two "
+                "mixed tokens can coincide, and the quadrature is not accurate there"
+            )
+        centre = _layered_indices(omega, self)
+        v = covariance_matrix("covariance", covariance, 2)
+        seen = check.reals("y", y, low=0.0, open_low=True)
+        if seen.shape != (len(centre), 2, 2):
+            raise ValueError(
+                f"y must have shape (n, T, T) = {(len(centre), 2, 2)}, got {seen.shape}"
+            )
+        # a = A_11 - A_12 and A_22 - A_12 of the last scores: all that the output reveals
+        revealed = np.log(seen[:, [0, 1], [0, 1]] / seen[:, [0, 1], [1, 0]])
+        revealed = revealed / self.inverse_temperature
+        flat = centre[:, :, [0, 0, 1], [0, 1, 1]].reshape(-1, 6)
+        g, response = _two_layer_output(flat, revealed, v, self)
+        out = g.reshape(-1, 2, 3)[:, :, [0, 1, 1, 2]].reshape(-1, 2, 2, 2)
+        return np.ascontiguousarray(out), symmetrized(response)
+
+    def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
+        r"""Return :math:`\Gamma=\sum(1+\delta)\E\,g\,g^\top`, by 4096 quasi-random outputs."""
+        v = covariance_matrix("covariance", covariance, self.layers)
+        total = check.symmetric_matrix("second_moments", second_moments)
+        if total.shape != v.shape:
+            raise ValueError(f"second_moments must have shape {v.shape}, got {total.shape}")
+        if np.linalg.eigvalsh(total - v)[0] < -1e-9 * np.trace(total):
+            raise ValueError(
+                "second_moments must exceed the covariance by a positive semidefinite matrix, "
+                f"got {second_moments!r} for the covariance {covariance!r}"
+            )
+        normal = _normal_points(4 * self.tokens * (self.tokens + 1) // 2)
+        weights = np.sqrt(1.0 + np.eye(self.tokens))
+        rows, columns = np.triu_indices(self.tokens)
+        fields = np.zeros((2, normal.shape[0], 2, self.tokens, self.tokens))
+        parts = normal.reshape(normal.shape[0], 2, 2, -1)
+        for k, root in enumerate((_root(total - v), _root(v))):
+            mixed = np.einsum("lm,nmp->nlp", root, parts[:, k])
+            fields[k][:, :, rows, columns] = mixed
+            fields[k][:, :, columns, rows] = mixed
+        omega, spread = fields * weights
+        response = self.output_function(self.output(omega + spread), omega, v)[1]
+        return symmetrized(response / normal.shape[0])
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError, naming the worst row, unless all are positive and rows sum to one."""
+        y = check_shape("outputs", outputs, (self.tokens, self.tokens))
+        check_positive("outputs", y, self.inverse_temperature)
+        check_rows_sum_to_one("outputs", y)
+
+
+def _layered_indices(indices: ArrayLike, channel: Any) -> FloatArray:
+    h = check.reals("indices", indices)
+    shape = (channel.layers, channel.tokens, channel.tokens)
+    if h.ndim != 4 or h.shape[1:] != shape or h.shape[0] == 0:
+        raise ValueError(f"indices must have shape (n, L, T, T) = (n, *{shape}), got {h.shape}")
+    return h
+
+
+def covariance_matrix(name: str, value: ArrayLike, layers: int) -> FloatArray:
+    matrix = check.symmetric_matrix(name, value)
+    if matrix.shape[0] != layers or np.linalg.eigvalsh(matrix)[0] <= 0.0:
+        raise ValueError(
+            f"{name} must be a positive definite matrix of shape {(layers, layers)}, got {value!r}"
+        )
+    if np.diag(matrix).min() < 1e-100 or np.diag(matrix).max() > 1e100:
+        raise ValueError(
+            f"{name} must have diagonal entries between 1e-100 and 1e100, got {value!r}"
+        )
+    return matrix
+
+
+def symmetrized(matrix: Any) -> FloatArray:
+    return np.asarray(0.5 * (matrix + matrix.T))
+
+
+def _root(matrix: FloatArray) -> FloatArray:
+    """Symmetric root; negative eigenvalues, which only rounding makes, count as zero."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+_ROUNDING = 2.0**-51  # of the logarithm of a ratio of two outputs
+
+
+@functools.cache
+def _normal_points(columns: int, log_count: int = 12) -> FloatArray:
+    from scipy.special import ndtri
+    from scipy.stats import qmc  # half a second of import that few sessions need
+
+    points = ndtri(qmc.Sobol(columns, rng=np.random.default_rng(0)).random_base2(log_count))
+    points.setflags(write=False)
+    return np.asarray(points)
+
+
+def _two_layer_output(
+    omega: FloatArray, revealed: FloatArray, v: FloatArray, channel: DeepSoftmaxChannel
+) -> tuple[FloatArray, FloatArray]:
+    """Posterior means of (h1, h2) in the coordinates (11, 12, 22), as g and its total response.
+
+    The first layer enters through u = (h1_11 - h1_12, h1_22 - h1_12) only, and given u the two
+    revealed numbers are linear in h2: Gauss-Hermite over u, Gaussian conditioning for the rest.
+    """
+    weights = np.array([2.0, 1.0, 2.0])
+    prior = np.kron(v, np.diag(weights))
+    difference = np.zeros((2, 6))
+    difference[0, :2], difference[1, 1:3] = (1.0, -1.0), (-1.0, 1.0)
+    spread = difference @ prior @ difference.T
+    root = np.linalg.cholesky(spread)
+    move = prior @ difference.T @ np.linalg.inv(root).T  # shift of the six indices with xi
+    rest = prior - move @ move.T
+    nodes, mass = np.polynomial.hermite_e.hermegauss(channel.nodes)
+    mass = mass / mass.sum()
+    xi = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
+    log_mass = np.log(np.outer(mass, mass)).ravel()
+    shift = np.ascontiguousarray(xi @ move.T)
+    mean, covariance = _two_layer_means(
+        omega, revealed, shift, rest, log_mass, channel.skip, channel.inverse_temperature
+    )
+    inverse = np.linalg.inv(v)
+    scaled = ((mean - omega).reshape(-1, 2, 3) / weights).transpose(0, 2, 1) @ inverse
+    g = scaled.transpose(0, 2, 1).reshape(-1, 6)
+    response = np.zeros((2, 2))
+    for p in range(3):
+        block = covariance[np.ix_([p, 3 + p], [p, 3 + p])] / weights[p]
+        response += omega.shape[0] * inverse - inverse @ block @ inverse
+    return g, response
+
+
+@njit
+def _two_layer_means(
+    omega: np.ndarray,
+    revealed: np.ndarray,
+    shift: np.ndarray,
+    rest: np.ndarray,
+    log_mass: np.ndarray,
+    skip: float,
+    beta: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior mean of each sample, and the sum over samples of posterior covariances.
+
+    Where no point of the quadrature could have made an output, it is taken to say nothing.
+    """
+    n, points = omega.shape[0], shift.shape[0]
+    means, total = np.empty((n, 6)), np.zeros((6, 6))
+    log_weight, place = np.empty(points), np.empty((points, 6))
+    lines, gains = np.empty((points, 2, 6)), np.empty((points, 2, 6))
+    mean, second = np.empty(6), np.empty((6, 6))
+    for k in range(n):
+        for j in range(points):
+            log_weight[j] = log_mass[j] + _condition(
+                omega[k], revealed[k], shift[j], rest, skip, beta, place[j], lines[j], gains[j]
+            )
+        if _moments(log_weight, place, lines, gains, rest, mean, second):
+            for i in range(6):
+                means[k, i] = omega[k, i] + mean[i]
+        else:
+            prior = shift.T @ (shift * np.exp(log_mass)[:, None])
+            for i in range(6):
+                means[k, i] = omega[k, i]
+            second[:] = rest + prior
+        total += second
+    return means, total
+
+
+@njit
+def _condition(
+    omega: np.ndarray,
+    revealed: np.ndarray,
+    shift: np.ndarray,
+    rest: np.ndarray,
+    skip: float,
+    beta: float,
+    place: np.ndarray,
+    lines: np.ndarray,
+    gains: np.ndarray,
+) -> float:
+    """Condition h on the two revealed numbers, given u; return the logarithm of their density.
+
+    With e = c + p + q - 1 the rows of B differ by e (1, -1).  The first number is e times a line of
+    h2 that depends on u, the sum of both e^2 times the second difference h2_11 - 2 h2_12 + h2_22.
+    Both carry the rounding of the outputs they are read from, so that nothing is learned from them
+    when e is so small that they are nothing else.  Fills the mean of h less omega, the covariances
+    of h with the two numbers and these times the inverse covariance of the numbers.
+    """
+    u1 = omega[0] - omega[1] + shift[0] - shift[1]
+    u2 = omega[2] - omega[1] + shift[2] - shift[1]
+    p, q = 1.0 / (1.0 + math.exp(-beta * u1)), 1.0 / (1.0 + math.exp(-beta * u2))
+    e = (skip - 1.0) + p + q
+    b11, b12 = skip + p, 1.0 - p
+    l1, l2, l3 = b11, b12 - b11, -b12
+    x, y, z = shift[3] + omega[3], shift[4] + omega[4], shift[5] + omega[5]
+    r1 = revealed[0] - e * (l1 * x + l2 * y + l3 * z)
+    r2 = (revealed[0] + revealed[1]) - e * e * (x - 2.0 * y + z)
+    for i in range(6):
+        lines[0, i] = e * (l1 * rest[i, 3] + l2 * rest[i, 4] + l3 * rest[i, 5])
+        lines[1, i] = e * e * (rest[i, 3] - 2.0 * rest[i, 4] + rest[i, 5])
+    rounding = (_ROUNDING / beta) ** 2
+    s11 = e * (l1 * lines[0, 3] + l2 * lines[0, 4] + l3 * lines[0, 5]) + rounding
+    s12 = e * e * (lines[0, 3] - 2.0 * lines[0, 4] + lines[0, 5]) + rounding
+    s22 = e * e * (lines[1, 3] - 2.0 * lines[1, 4] + lines[1, 5]) + 2.0 * rounding
+    determinant = s11 * s22 - s12 * s12
+    c1 = (s22 * r1 - s12 * r2) / determinant
+    c2 = (s11 * r2 - s12 * r1) / determinant
+    for i in range(6):
+        place[i] = shift[i] + lines[0, i] * c1 + lines[1, i] * c2
+        gains[0, i] = (s22 * lines[0, i] - s12 * lines[1, i]) / determinant
+        gains[1, i] = (s11 * lines[1, i] - s12 * lines[0, i]) / determinant
+    return -0.5 * float(r1 * c1 + r2 * c2 + math.log(determinant))
+
+
+@njit
+def _moments(
+    log_weight: np.ndarray,
+    place: np.ndarray,
+    lines: np.ndarray,
+    gains: np.ndarray,
+    rest: np.ndarray,
+    mean: np.ndarray,
+    second: np.ndarray,
+) -> bool:
+    """Fill mean and covariance of the mixture over the points; false where it has no weight."""
+    best = log_weight.max()
+    if not -np.inf < best < np.inf:  # also where it is not a number
+        return False
+    mass = 0.0
+    mean[:], second[:] = 0.0, 0.0
+    for j in range(log_weight.size):
+        if log_weight[j] >= best - 32.0:
+            weight = math.exp(log_weight[j] - best)
+            mass += weight
+            for i in range(6):
+                mean[i] += weight * place[j, i]
+    for i in range(6):
+        mean[i] /= mass
+    for j in range(log_weight.size):
+        if log_weight[j] >= best - 32.0:
+            weight = math.exp(log_weight[j] - best) / mass
+            for i in range(6):
+                for m in range(6):
+                    inner = rest[i, m] - gains[j, 0, i] * lines[j, 0, m]
+                    inner -= gains[j, 1, i] * lines[j, 1, m]
+                    move = (place[j, i] - mean[i]) * (place[j, m] - mean[m])
+                    second[i, m] += weight * (move + inner)
+    return bool(np.isfinite(mean).all() and np.isfinite(second).all())
+
+
+_covariance, _symmetric = covariance_matrix, symmetrized  # for modules that use the old names
