@@ -109,7 +109,7 @@ def start(book: Path, port: int) -> BookServer:
     server.initialize(argv=[], find_extensions=False)
     token = server.identity_provider.token
     print(f"The book is live at http://127.0.0.1:{server.port}/book/index.html?token={token}")
-    print("Open a notebook page and press \"Run in this page\". Ctrl-C stops.", flush=True)
+    print('Open a notebook page and press "Run in this page". Ctrl-C stops.', flush=True)
     return server
 
 
