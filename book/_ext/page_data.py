@@ -43,7 +43,9 @@ def plain(tex: str) -> str:
     """A short formula in plain characters, or an ellipsis for one that needs typesetting."""
     text = tex.strip()
     for name, accent in ACCENTS.items():
-        text = re.sub(re.escape(name) + r"\s*\{?(\\?[A-Za-z]+?)\}?(?![A-Za-z])", rf"\1{accent}", text)
+        text = re.sub(
+            re.escape(name) + r"\s*\{?(\\?[A-Za-z]+?)\}?(?![A-Za-z])", rf"\1{accent}", text
+        )
     text = re.sub(r"\\(?:tfrac|frac|dfrac)\s*(\w)\s*(\w)", r"\1/\2", text)
     text = re.sub(r"\\(?:tfrac|frac|dfrac)\{([^{}]+)\}\{([^{}]+)\}", r"(\1)/(\2)", text)
     text = re.sub(r"\\(?:mathcal|mathrm|mathbb|rm|text|operatorname)\s*\{?(\w+)\}?", r"\1", text)

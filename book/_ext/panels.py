@@ -6,6 +6,7 @@ below each other.  The page offers both pictures and the browser loads the one t
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,13 @@ def gutters(picture: Image.Image) -> list[int]:
     grey = np.asarray(picture.convert("L"))
     axes = axes_of(grey < 100)
     white = np.all(grey > 250, axis=0)
-    cuts = [
-        widest_gap(white, left[1], right[0]) for left, right in zip(axes, axes[1:], strict=False)
-    ]
+    cuts = [widest_gap(white, left[1], right[0]) for left, right in pairwise(axes)]
     return [cut for cut in cuts if cut is not None] if all(cuts) else []
 
 
 def stack(picture: Image.Image, cuts: list[int]) -> Image.Image:
     borders = [0, *cuts, picture.width]
-    pieces = [
-        picture.crop((a, 0, b, picture.height)) for a, b in zip(borders, borders[1:], strict=False)
-    ]
+    pieces = [picture.crop((a, 0, b, picture.height)) for a, b in pairwise(borders)]
     height = sum(piece.height for piece in pieces) + GAP * (len(pieces) - 1)
     result = Image.new("RGB", (max(piece.width for piece in pieces), height), "white")
     top = 0

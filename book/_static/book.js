@@ -24,9 +24,9 @@
     const link = all.at(-1) || current;
     if (!link || !sidebar.scrollHeight) return;
     link.setAttribute("aria-current", "page");
-    const place = link.getBoundingClientRect().top - sidebar.getBoundingClientRect().top;
-    if (place < 0 || place > sidebar.clientHeight - 48)
-      sidebar.scrollTop += place - sidebar.clientHeight / 3;
+    const [at, frame] = [link.getBoundingClientRect(), sidebar.getBoundingClientRect()];
+    if (at.top < frame.top || at.bottom > Math.min(frame.bottom, innerHeight) - 8)
+      sidebar.scrollTop += at.top - frame.top - sidebar.clientHeight / 3;
   };
 
   const nameButtons = () => {
@@ -38,7 +38,7 @@
 
   // ---- Wide things -----------------------------------------------------------------------------
   const WIDE =
-    "mjx-container[display='true'], .pst-scrollable-table-container, article table, " +
+    "mjx-container[display='true'], .pst-scrollable-table-container, " +
     "article pre, .cell_output .output, article div.drawing";
 
   const markEdges = (box) => {
@@ -74,11 +74,36 @@
     }
   };
 
-  // A picture of several panels is stacked on a narrow screen; its width then is that of a panel.
   const typeset = () =>
     window.MathJax && MathJax.startup && MathJax.startup.promise
       ? MathJax.startup.promise
       : Promise.resolve();
+
+  // A table that holds sentences becomes one card a row on a narrow screen.
+  const LONG = 24;
+  const frameTables = () => {
+    for (const table of document.querySelectorAll("article table"))
+      if (!table.closest(".pst-scrollable-table-container")) {
+        const frame = document.createElement("div");
+        frame.className = "pst-scrollable-table-container";
+        table.replaceWith(frame);
+        frame.append(table);
+      }
+  };
+  const makeCards = () => {
+    for (const table of document.querySelectorAll("article table")) {
+      const heads = [...table.querySelectorAll("thead th")].map((head) =>
+        head.querySelector(".math, mjx-container") ? "" : head.textContent.trim()
+      );
+      const cells = [...table.querySelectorAll("tbody td")];
+      if (!heads.length || !cells.some((cell) => cell.textContent.trim().length > LONG)) continue;
+      table.classList.add("cards");
+      for (const cell of cells) {
+        const head = heads[cell.cellIndex];
+        if (head && head !== "row" && cell.textContent.trim()) cell.dataset.head = head;
+      }
+    }
+  };
 
   // ---- Previews --------------------------------------------------------------------------------
   const PREVIEWED = "article a.reference.internal[href*='#'], article a.internal[href*='#']";
@@ -217,6 +242,8 @@
     closeSidebarsOnChoice();
     showCurrentPage();
     nameButtons();
+    frameTables();
+    makeCards();
     offerPreviews();
     explainResults();
     watchEdges(document);

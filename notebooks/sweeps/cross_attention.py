@@ -1,4 +1,4 @@
-"""The recorded runs of the chapter "Cross-attention: the untied case solved".
+"""The recorded runs of the chapter "Cross-attention".
 
     python notebooks/sweeps/cross_attention.py [NAME ...]
 
@@ -225,11 +225,20 @@ def untied() -> list[dict[str, Any]]:
     ]
 
 
+def two_parts() -> list[dict[str, Any]]:
+    """One sample complexity with enough data sets to tell the two parts of S apart."""
+    return [
+        {"width_ratio": 0.5, "sample_complexity": 0.2, "dimension": d}
+        for d in (80, 160)
+    ]
+
+
 EXPERIMENTS: dict[str, Any] = {
     "curves": (run, curves, 10),
     "sizes": (run, sizes, 6),
     "shapes": (run, shapes, 6),
     "untied": (self_attention, untied, 3),
+    "parts": (self_attention, two_parts, 10),
 }
 
 

@@ -64,7 +64,7 @@
     splits.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null));
 
   function axis(spec, colours, size) {
-    const filter = spec.log ? decades : undefined;
+    const filter = spec.log ? decades : (_, splits) => splits;
     return {
       filter,
       stroke: colours.text,
@@ -156,18 +156,20 @@
       ctx.beginPath();
       ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
       ctx.clip();
+      ctx.setLineDash([]); // uPlot leaves that of its last series
       draw(ctx, bbox, window.devicePixelRatio || 1);
       ctx.restore();
     }
 
     drawVerticals(plot, colours) {
       this.clipped(plot, (ctx, box, ratio) => {
-        ctx.strokeStyle = ctx.fillStyle = colours.text;
-        ctx.lineWidth = ratio;
+        ctx.fillStyle = colours.text;
         ctx.font = FONT.replace("12px", `${12 * ratio}px`);
         (this.panel.verticals || []).forEach((mark, i) => {
           const x = plot.valToPos(mark.x, "x", true);
           ctx.setLineDash([4 * ratio, 4 * ratio]);
+          ctx.strokeStyle = colours.text;
+          ctx.lineWidth = ratio;
           ctx.beginPath();
           ctx.moveTo(x, box.top);
           ctx.lineTo(x, box.top + box.height);
@@ -175,7 +177,12 @@
           const right = x + ctx.measureText(mark.label).width + 6 * ratio > box.left + box.width;
           ctx.textAlign = right ? "right" : "left";
           const y = box.top + (14 + 16 * (i % 4)) * ratio; // labels of close edges stay apart
-          ctx.fillText(mark.label, x + (right ? -4 : 4) * ratio, y);
+          const left = x + (right ? -4 : 4) * ratio;
+          ctx.setLineDash([]);
+          ctx.strokeStyle = colours.ground; // a halo, where the label lies on a curve
+          ctx.lineWidth = 4 * ratio;
+          ctx.strokeText(mark.label, left, y);
+          ctx.fillText(mark.label, left, y);
         });
       });
     }

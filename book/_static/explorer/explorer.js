@@ -125,6 +125,9 @@
       this.status = make("p", { class: "aim-status", role: "status", "aria-live": "polite" });
       if (this.section.dataset.view === "all") title.hidden = true; // the page has this heading
       this.section.append(title, this.buttons(), form, this.note, this.status, this.figures(), this.details());
+      const bar = document.querySelector(".bd-header-article");
+      const measure = () => this.section.style.setProperty("--aim-top", `${bar.offsetHeight}px`);
+      if (bar) new ResizeObserver(measure).observe(bar);
       // the switch of the theme, and a change of the system's preference
       const repaint = () => this.paintAll();
       new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
@@ -222,6 +225,7 @@
     }
 
     schedule() {
+      this.section.dataset.ready = "false";
       if (this.waiting) return;
       this.waiting = true;
       requestAnimationFrame(() => {
@@ -242,7 +246,6 @@
       if (this.controls.tau) this.controls.tau.element.hidden = state.channel !== "linear";
       if (this.forget) this.forget.disabled = state.keep.length === 0;
       this.paintAll();
-      this.section.dataset.ready = "true";
       clearTimeout(this.later);
       // words, table and address need not follow every step of a drag, and would speak too often
       if (this.touched) this.later = setTimeout(() => this.finish(), 150);
@@ -282,6 +285,7 @@
         const { pathname, hash } = window.location;
         window.history.replaceState(null, "", `${pathname}?${query}${hash}`);
       }
+      this.section.dataset.ready = "true";
     }
 
     address() {

@@ -39,6 +39,9 @@
   const keptCode = (screen, lines) =>
     screen.kept.length ? ["for name, other, outputs in kept:", ...lines.map((l) => `    ${l}`)] : [];
 
+  const isSampled = ({ state, kept }) =>
+    [state, ...kept].some(({ channel, tokens }) => channel === "softmax" && tokens > 2);
+
   const BLOCKS = {
     error: (screen, panel) => [
       `ax.plot(alphas, curve.estimation_error, color="C0", label=${quoted(panel.series[0].label)})`,
@@ -55,12 +58,22 @@
       'ax.plot(alpha, here.estimation_error, "ko")',
     ],
     generalization: (screen, panel) => [
-      `ax.plot(alphas, curve.generalization_error, color="C0", label=${quoted(panel.series[0].label)})`,
+      ...(isSampled(screen)
+        ? [
+            "# with three tokens or more a sampled integral, a tenth of a second each",
+            "few = alphas[::10]",
+            `ax.plot(few, bayes_optimal(few, prior, channel).generalization_error, color="C0", label=${quoted(panel.series[0].label)})`,
+          ]
+        : [
+            `ax.plot(alphas, curve.generalization_error, color="C0", label=${quoted(panel.series[0].label)})`,
+          ]),
       ...keptCode({ kept: screen.kept.filter((k) => k.channel === screen.state.channel) }, [
         ...(screen.kept.some((k) => k.channel !== screen.state.channel)
           ? ["if type(outputs) is not type(channel):", "    continue"]
           : []),
-        "ax.plot(alphas, bayes_optimal(alphas, other, outputs).generalization_error, \"--\", label=name)",
+        isSampled(screen)
+          ? "ax.plot(few, bayes_optimal(few, other, outputs).generalization_error, \"--\", label=name)"
+          : "ax.plot(alphas, bayes_optimal(alphas, other, outputs).generalization_error, \"--\", label=name)",
       ]),
       'ax.plot(alpha, here.generalization_error, "ko")',
     ],
@@ -79,7 +92,9 @@
       'ax.axline((0, 0), slope=1, color="gray", linestyle="--")',
     ],
     iterations: (screen, panel) => [
-      `path = state_evolution(alpha, prior, channel, iterations=${aim.panels.constants.ITERATIONS})`,
+      screen.state.alpha > 0
+        ? `path = state_evolution(alpha, prior, channel, iterations=${aim.panels.constants.ITERATIONS})`
+        : `path = np.ones(${aim.panels.constants.ITERATIONS + 1})  # nothing is learned without data`,
       'ax.plot(path, "o-", color="C0", label="state evolution")',
       'ax.axhline(here.estimation_error, color="gray", linestyle="--", label="Bayes-optimal")',
       ...runsCode(panel.series),

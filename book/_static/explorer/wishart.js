@@ -109,18 +109,23 @@ window.aim = window.aim || {};
 
   // The spectrum of R bulk by bulk, on points that resolve the square roots at the edges
   function spectrum(rho, noise, count) {
-    const ends = edges(rho, noise).edges;
+    const { points, edges: ends } = edges(rho, noise);
     const bulks = [];
     for (let k = 0; k < ends.length / 2; k++) {
       const [low, high] = [ends[2 * k], ends[2 * k + 1]];
       const bulk = { low, high, x: [], density: [], denoised: [] };
-      for (let i = 0; i < count; i++) {
+      for (let i = 1; i < count - 1; i++) {
         const x = 0.5 * (low + high) - 0.5 * (high - low) * Math.cos((Math.PI * i) / (count - 1));
         const value = inside(x, k, ends.length / 2, rho, noise);
         bulk.x.push(x);
-        bulk.density.push(i === 0 || i === count - 1 ? 0 : value.density);
+        bulk.density.push(value.density);
         bulk.denoised.push(value.denoised);
       }
+      // at the edges themselves two roots meet, and the resolvent is known exactly
+      const atEdge = (i) => ends[i] - 2 * noise * points[i];
+      bulk.x = [low, ...bulk.x, high];
+      bulk.density = [0, ...bulk.density, 0];
+      bulk.denoised = [atEdge(2 * k), ...bulk.denoised, atEdge(2 * k + 1)];
       bulks.push(bulk);
     }
     return bulks;
