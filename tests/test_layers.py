@@ -23,6 +23,7 @@ from aimlib import (
     deep_attention,
     state_evolution,
 )
+from aimlib._shrinkage import denoise_symmetric
 from aimlib.descent import loss_and_gradient as single_loss_and_gradient
 from aimlib.layers import Dataset as LayeredDataset
 from aimlib.layers import (
@@ -625,3 +626,67 @@ def test_a_layer_that_is_not_seen_keeps_its_variance() -> None:
     seen, unseen = error_with_the_others_known(0.3, HALF, channel)
     assert seen < 0.9
     assert unseen == HALF[1].variance
+
+
+def dense_layered_amp(data, priors, channel, iterations, keep):
+    """layers:iteration with the tensor of sensing matrices; nothing in it is taken as symmetric."""
+    x = data.tokens
+    n, t, d = x.shape
+    outer = np.einsum("nai,nbj->nabij", x, x)
+    z = (outer + np.swapaxes(outer, -1, -2)) / (2 * math.sqrt(d))
+    z -= np.eye(t)[:, :, None, None] * np.eye(d) / math.sqrt(d)
+    weights, count = 1 + np.eye(t), len(priors)
+    start = np.stack([p.mean_eigenvalue * np.eye(d) for p in priors])
+    estimate, v = start, np.diag([p.variance for p in priors])
+    reaction, g = np.zeros((count, count)), np.zeros((n, count, t, t))
+    pairs = [(a, b) for a in range(t) for b in range(a, t)]
+    for _ in range(iterations):
+        omega = np.einsum("nabij,lij->nlab", z, estimate)
+        for k in range(count):
+            for m in range(count):
+                omega[:, k] -= weights * reaction[k, m] * g[:, m]
+        g, response = channel.output_function(data.outputs, omega, v)
+        gain = np.linalg.inv(response / d)
+        total = sum(np.einsum("nl,nij->lij", g[:, :, a, b], z[:, a, b]) for a, b in pairs)
+        squares = sum(weights[a, b] * g[:, :, a, b].T @ g[:, :, a, b] for a, b in pairs)
+        noise = gain @ squares @ gain / 2
+        observed = estimate + np.einsum("lm,mij->lij", gain, total)
+        singles = [
+            denoise_symmetric(observed[k], noise[k, k], p, "tangent") for k, p in enumerate(priors)
+        ]
+        shrunk = np.stack([s[0] for s in singles])
+        coefficients, predicted = feature_moments(noise, priors).combined()
+        features = np.concatenate([observed - start, shrunk - start])
+        denoised = start + np.einsum("fl,fij->lij", coefficients, features)
+        slopes = np.zeros((count, count))  # of the estimate of k in the observation of m
+        for k in range(count):
+            for m in range(count):
+                slopes[k, m] = coefficients[m, k] * d * (d + 1) / 2
+                slopes[k, m] += coefficients[count + m, k] * singles[m][1]
+        reaction = slopes @ gain / d
+        estimate = keep * estimate + (1 - keep) * denoised
+        v = keep * v + (1 - keep) * predicted
+    return estimate, reaction
+
+
+def test_matrix_free_layers_equal_the_dense_ones() -> None:
+    """Data of another mixing than believed: the reaction is far from symmetric."""
+    priors = [WishartPrior(0.3), WignerPrior(0.5)]
+    channel = MixedLinearChannel([[1.0, 0.2], [0.9, -0.6]], noise=0.3, tokens=2)
+    other = MixedLinearChannel([[1.0, -0.7], [0.1, 0.8]], noise=0.3, tokens=2)
+    data = Model(12, priors, other).sample(1.5, seed=3)
+    ours = layered_amp(data, priors, channel, iterations=4, damping=0.25, tolerance=1e-300)
+    dense, reaction = dense_layered_amp(data, priors, channel, 4, 0.25)
+    assert abs(reaction[0, 1] - reaction[1, 0]) > 0.1 * abs(reaction[0, 1])
+    np.testing.assert_allclose(ours.history["onsager"][-1], reaction, rtol=1e-8)
+    np.testing.assert_allclose(ours.estimate, dense, rtol=0, atol=1e-9)
+
+
+def test_the_estimate_of_layers_without_a_teacher_is_the_same() -> None:
+    data = Model(20, HALF, MIXED).sample(0.5, seed=1)
+    blind = LayeredDataset(data.tokens, data.outputs)
+    seen, unseen = (layered_amp(x, HALF, MIXED, iterations=5) for x in (data, blind))
+    np.testing.assert_array_equal(seen.estimate, unseen.estimate)
+    assert unseen.estimation_error is None
+    assert seen.history["estimation_error"].shape == (5, 2)
+    assert seen.history["predicted_error"].shape == (5, 2, 2)
