@@ -107,7 +107,7 @@ def test_the_first_layer_in_the_logits_of_the_second(d, skip) -> None:
 
 
 def test_one_layer_of_plain_scores_shows_all_differences() -> None:
-    """deep:layers and deep:plain at L = 1, in double precision, where attention to others is below 1e-3."""
+    """deep:layers and deep:plain at L = 1, in doubles, with attention to others below 2e-3."""
     x, s = drawn(100, 200, 0.5, layers=1, tokens=3)
     y, h = deep_attention(x, s, 1.0, 1.0), plain_scores(x, s)[:, 0]
     off = y[:, ~np.eye(3, dtype=bool)]

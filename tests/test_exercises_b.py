@@ -21,7 +21,6 @@ from aimlib import (
 )
 from aimlib.layers import denoising_error
 
-
 # --- amp --------------------------------------------------------------------------------------
 
 
