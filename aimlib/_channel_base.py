@@ -253,7 +253,8 @@ def sampled_error(
         if tied:
             h[:, columns, rows] = values
         outputs.append(channel.output(h, rng).reshape(mean.shape[0], -1))
-    error = float(0.5 * np.mean(np.sum((outputs[0] - outputs[1]) ** 2, axis=1)))
+    with np.errstate(invalid="ignore"):
+        error = float(0.5 * np.mean(np.sum((outputs[0] - outputs[1]) ** 2, axis=1)))
     if not math.isfinite(error):
         raise ValueError(
             f"the outputs of {channel!r} must be finite for a generalisation error by sampling: "
@@ -322,7 +323,8 @@ def check_cycles(name: str, outputs: FloatArray, inverse_temperature: float) -> 
         return
     logs = np.log(outputs)
     ratio = logs - np.swapaxes(logs, -1, -2)
-    cycle = np.abs(ratio[..., :1, :] + ratio + np.swapaxes(ratio[..., :1, :], -1, -2) * -1.0)
+    first = ratio[..., :1, :]  # the cycle 0, b, c: ratios 0b, bc and c0
+    cycle = np.abs(np.swapaxes(first, -1, -2) + ratio - first)
     rounding = _ROUNDING + 1e-14 * inverse_temperature + 1e-45 / outputs
     both = rounding + np.swapaxes(rounding, -1, -2)
     allowed = both[..., :1, :] + both + np.swapaxes(both[..., :1, :], -1, -2)

@@ -27,7 +27,7 @@ import numpy as np
 from aimlib import _validation as check
 from aimlib._validation import FloatArray
 
-Status = Literal["converged", "stalled", "diverged"]
+Status = Literal["converged", "stalled", "diverged", "inconsistent"]
 Callback = Callable[[int, dict[str, Any]], object]
 
 _LEAST_DAMPING, _MOST_DAMPING = 0.3, 0.95
@@ -35,6 +35,7 @@ _FALL = 0.02  # share by which the undamped part grows when two steps agree
 _NOISE_FLOOR = 0.25  # measured noise over that of the response: four times the data, at most
 _ABSOLUTE_BELOW = 1e-4  # share of the prior variance that counts as perfect recovery
 _CONTRADICTION = 10.0  # factor between the squares of g and their expectation, either way
+_DISAGREEMENT = 5.0  # standard deviations of the squares of g in the first pass
 _OUT_OF_RANGE = 1e4  # self-overlap, relative to the second moment, that counts as divergence
 
 
@@ -53,10 +54,13 @@ class AMPResult:
         ||S - estimate||_F^2/d; None when the data set has no teacher.
     predicted_error : float [array, shape (L, L)]
         The error that the algorithm claims, mmse of its measured noise; needs no teacher.
-    status : {"converged", "stalled", "diverged"}
+    status : {"converged", "stalled", "diverged", "inconsistent"}
         "converged" when the residual fell below the tolerance, "stalled" when it did not within
         the iterations allowed, "diverged" when an iterate left all bounds or when the squares of g
         are off tenfold from what the claimed error asks: a fixed point that contradicts itself.
+        "inconsistent" when the iteration ended, but already the outputs of the first pass, where
+        nothing is known of S, are not what prior and channel make: their squares of g are off by
+        five standard deviations or more, as with a wrong temperature.
     converged : bool
         Whether status is "converged".
     iterations : int
@@ -117,6 +121,8 @@ class Problem(Protocol):
         The largest Q of the matrices.
     coordinate_variance : float
         2 for symmetric, 1 for rectangular matrices.
+    parameters : float
+        Number of parameters of all matrices together, as the prior counts them.
     """
 
     @property
@@ -129,6 +135,8 @@ class Problem(Protocol):
     def second_moment(self) -> float: ...
     @property
     def coordinate_variance(self) -> float: ...
+    @property
+    def parameters(self) -> float: ...
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """Pass over the data with estimates (L, d, d'), reaction and claimed error (L, L).
@@ -185,6 +193,8 @@ def iterate(
     for iteration in range(1, most + 1):
         seen = problem.observe(estimate, reaction, error)
         slope = seen.response if response == "channel" else seen.squares / d
+        if iteration == 1:
+            fits = _fits(seen, problem)
         if not _is_usable(slope, seen.fields):
             status = "diverged"
             break
@@ -225,6 +235,8 @@ def iterate(
         last_step = step
     if bar is not None:
         bar.close()
+    if status != "diverged" and not fits:
+        status = "inconsistent"
     return _result(problem, estimate, status, records)
 
 
@@ -306,6 +318,23 @@ def _adapt(keep: float, step: FloatArray, last: FloatArray | None, fall: float =
     if cosine > 0.5:
         return max(1.0 - (1.0 + fall) * (1.0 - keep), _LEAST_DAMPING)
     return keep
+
+
+def _fits(seen: Observation, problem: Problem) -> bool:
+    """Whether the squares of g in the first pass are those of outputs of this prior and channel.
+
+    Their ratio to the expectation has two sources of fluctuation: the outputs, as many Gaussian
+    directions as the response counts, and the norm of the teacher, a matrix of so many parameters.
+    The Nishimori identity holds for the mean of both; a wrong temperature moves it.
+    """
+    d, count = problem.start.shape[-2], problem.variances.size
+    scaled = d * seen.response
+    if not (np.isfinite(seen.squares).all() and np.trace(scaled) > 0.0):
+        return True  # another verdict is due
+    ratio = float(np.trace(_over(seen.squares, scaled))) / count
+    directions = float(np.trace(scaled * problem.variances))
+    spread = math.sqrt(2.0 / directions + 8.0 / max(problem.parameters, 1e-300))
+    return ratio > 0.0 and abs(math.log(ratio)) <= _DISAGREEMENT * spread
 
 
 def _is_sound(record: dict[str, Any], problem: Problem) -> bool:

@@ -231,6 +231,10 @@ class LinearChannel(SymmetricChannel):
     noise : float
         Variance :math:`\tau \ge 0`.
 
+    Notes
+    -----
+    Methods and their arguments are those of :class:`Channel`.
+
     Examples
     --------
     >>> LinearChannel(tokens=1, noise=0.25).information(0.5, 1.5)
@@ -263,7 +267,10 @@ class LinearChannel(SymmetricChannel):
         return np.asarray(centre + prior / (prior + self.noise) * (outputs - centre))
 
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = \sum_{a\le b}\frac{(1+\delta_{ab})V}{(1+\delta_{ab})V+\tau}`."""
+        r"""Return c as a function of V (``channels:linear-c``).
+
+        .. math:: c = \sum_{a\le b}\frac{(1+\delta_{ab})V}{(1+\delta_{ab})V+\tau}
+        """
         v = variances(variance, second_moment)
         t = self.tokens
         if self.noise == 0.0:
@@ -308,6 +315,10 @@ class SoftmaxChannel(SymmetricChannel):
         T, at least 2: with a single token the output is always 1.
     inverse_temperature : float
         :math:`\beta > 0`.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`Channel`.
 
     Examples
     --------
@@ -418,6 +429,10 @@ class HardmaxChannel(SymmetricChannel):
         Sweeps of the Gibbs sampler that takes over for more than eight tokens, and for outputs
         that lie deep in the wrong tail.
 
+    Notes
+    -----
+    Methods and their arguments are those of :class:`Channel`.
+
     Examples
     --------
     >>> round(HardmaxChannel(tokens=2).information(0.0, 1.5), 10)
@@ -451,10 +466,21 @@ class HardmaxChannel(SymmetricChannel):
     def posterior_mean_with_error(
         self, y: ArrayLike, omega: ArrayLike, variance: float
     ) -> tuple[FloatArray, FloatArray]:
-        r"""Return E[h | y] and the root mean square of its error in each sequence, shape (...).
+        r"""Return E[h | y] and the root mean square of its error in each sequence.
 
-        Rounding for two tokens.  For three to eight it is below :math:`10^{-8}\sqrt V` unless the
-        output is so unlikely that it is sampled; the error is then that of the sampler.
+        The error is rounding for two tokens.  For three to eight it is below
+        :math:`10^{-8}\sqrt V` unless the output is so unlikely that it is sampled; the error is
+        then that of the sampler.
+
+        Parameters
+        ----------
+        y, omega, variance
+            As in :meth:`posterior_mean`.
+
+        Returns
+        -------
+        mean : array, shape (..., T, T)
+        error : array, shape (...)
         """
         outputs, centre, v = self.check_posterior(y, omega, variance)
         check_one_hot("y", outputs)
@@ -477,6 +503,13 @@ class HardmaxChannel(SymmetricChannel):
         """Return c(q) and an estimate of its error, about 0.2 percent for three tokens or four.
 
         The error is zero for two tokens, and for up to six where nothing is known, q = 0.
+
+        Parameters
+        ----------
+        overlap : float
+            q from 0 to Q.
+        second_moment : float
+            Q > 0.
         """
         value = float(self.information(overlap, second_moment))
         exact = self.tokens == 2 or (self.tokens <= many.MOST_SUMMED and overlap == 0.0)

@@ -16,6 +16,23 @@ window.pageChecks = (() => {
     return null;
   };
 
+  const pictures = () =>
+    all("img").flatMap((image) => {
+      if (image.complete && !image.naturalWidth) return [`broken: ${image.src}`];
+      return image.alt && image.alt.length >= 20 ? [] : [`without words: ${image.src}`];
+    });
+
+  const setTheme = (theme) => {
+    document.documentElement.dataset.theme = theme;
+  };
+  const darkness = () => {
+    const ground = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
+    const found = ground[0] + ground[1] + ground[2] < 200 ? [] : ["the ground is not dark"];
+    for (const picture of all("figure img, .drawing svg"))
+      if (!getComputedStyle(picture).filter.includes("invert")) found.push(`glares: ${name(picture)}`);
+    return found;
+  };
+
   const overflow = () => {
     const rest = document.documentElement.scrollWidth - innerWidth;
     return rest > 0 ? [`the page is ${rest} px wider than the window`] : [];
@@ -153,5 +170,5 @@ window.pageChecks = (() => {
     else found.push(formulaSize());
     return found.flat();
   };
-  return { layout, statuses, statements, currentInView, simplifyFormulas, axeComplaints };
+  return { layout, pictures, setTheme, darkness, statuses, statements, currentInView, simplifyFormulas, axeComplaints };
 })();

@@ -416,3 +416,32 @@ def test_recorded_runs_are_closer_to_theory_than_the_published_ones(peer_data, n
             assert ours < abs(row["AMP_mean"] - theory)
             compared += 1
     assert compared >= 8
+
+
+def status_of_first_pass(model, believed, seed):
+    data = model.sample(0.1, seed)
+    return amp(data, model.prior, believed, iterations=1).status
+
+
+@pytest.mark.parametrize("truth", [0.3, 0.5, 0.65, 1.6, 2.0, 4.0])
+def test_a_wrong_temperature_is_reported(truth):
+    """Data made at another temperature than the channel's: the squares of g give it away."""
+    prior = WishartPrior(0.5)
+    model = AttentionIndexedModel(60, prior, SoftmaxChannel(2, truth))
+    for seed in range(5):
+        assert status_of_first_pass(model, SOFTMAX, seed) == "inconsistent"
+    if truth == 2.0:
+        result = amp(model.sample(0.1, 0), prior, SOFTMAX)
+        assert result.status == "inconsistent"
+        assert not result.converged
+
+
+@pytest.mark.parametrize(
+    "channel", [SOFTMAX, SoftmaxChannel(3, 2.0), HARDMAX, LinearChannel(1, 0.25)], ids=repr
+)
+@pytest.mark.parametrize("rho", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("d", [50, 100])
+def test_right_data_are_not_called_inconsistent(channel, rho, d):
+    model = AttentionIndexedModel(d, WishartPrior(rho), channel)
+    for seed in range(6 if d == 50 else 2):
+        assert status_of_first_pass(model, channel, seed) == "stalled"

@@ -235,7 +235,7 @@ def test_choices(case) -> None:
 )
 def test_seeds(sample) -> None:
     for value in (-1, 1.0, "1", None, True, np.array([1])):
-        with pytest.raises(ValueError, match="^seed must"):
+        with pytest.raises(ValueError, match=r"^seed must"):
             sample(0.5, seed=value)
     one = sample(0.5, seed=3)
     for same in (np.random.SeedSequence(3), np.random.default_rng(3)):

@@ -491,22 +491,30 @@ def test_fits_any_screen(browser, address, name, width) -> None:
 
 
 def test_figures_follow_the_theme(page) -> None:
-    pause = "new Promise(done => setTimeout(done, 300))"
-    page.evaluate("document.documentElement.dataset.theme = 'light'")
-    page.evaluate(pause, wait=True)
-    script = (
-        "(() => { const c = document.querySelector('[data-panel=spectrum] canvas');"
+    """The curve is drawn in the colour of the theme, and nothing of the other colour is left."""
+    count = (
+        "(colour => { const c = document.querySelector('[data-panel=spectrum] canvas');"
         " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-        " let r = 0, n = 0;"
-        " for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 250) { r += d[i]; n++; }"
-        " return [r / n, getComputedStyle(document.querySelector('.aim-key')).color]; })()"
+        " const [r, g, b] = [1, 3, 5].map(i => parseInt(colour.slice(i, i + 2), 16));"
+        " let n = 0; for (let i = 0; i < d.length; i += 4)"
+        " n += d[i] === r && d[i + 1] === g && d[i + 2] === b && d[i + 3] === 255;"
+        " return n; })"
     )
-    light = page.evaluate(script)
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.evaluate(pause, wait=True)
-    dark = page.evaluate(script)
-    assert dark[1] != light[1]
-    assert dark[0] > light[0] + 20  # strokes become lighter as the ground becomes darker
+    colour = (
+        "getComputedStyle(document.querySelector('.aim-explorer')).getPropertyValue('--aim-now')"
+        ".trim()"
+    )
+    colours = []
+    for theme in ("light", "dark"):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        page.evaluate("new Promise(done => setTimeout(done, 300))", wait=True)
+        colours.append(page.evaluate(colour))
+        assert page.evaluate(f"{count}('{colours[-1]}')") > 20
+        key = "getComputedStyle(document.querySelector('.aim-key.aim-now')).color"
+        red = int(colours[-1][1:3], 16)
+        assert page.evaluate(key).startswith(f"rgb({red},")
+    assert colours[0] != colours[1]
+    assert page.evaluate(f"{count}('{colours[0]}')") == 0
 
 
 def test_every_input_and_figure_has_a_name(page) -> None:

@@ -94,6 +94,8 @@ class RectangularProblem:
         self.variances = np.array([prior.variance])
         self.second_moment = prior.second_moment
         self.coordinate_variance = pairs.coordinate_variance(prior)
+        freedom = prior.degrees_of_freedom * dataset.dimension**2
+        self.parameters = freedom / self.coordinate_variance
         self.g = np.zeros(dataset.outputs.shape)
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:

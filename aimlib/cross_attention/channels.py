@@ -88,6 +88,10 @@ class LinearChannel(RectangularChannel):
     noise : float
         Variance :math:`\tau\ge0`.
 
+    Notes
+    -----
+    Methods and their arguments are those of :class:`CrossChannel`.
+
     Examples
     --------
     >>> LinearChannel(2, 3, noise=1.0).information(0.0, 1.0)
@@ -151,6 +155,10 @@ class SoftmaxChannel(RectangularChannel):
         T', at least 2.
     inverse_temperature : float
         :math:`\beta > 0`.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`CrossChannel`.
 
     Examples
     --------
@@ -239,6 +247,10 @@ class HardmaxChannel(RectangularChannel):
         T, at least 1.
     keys : int
         T', at least 2.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`CrossChannel`.
 
     Examples
     --------

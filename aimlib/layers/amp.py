@@ -106,6 +106,8 @@ class LayeredProblem:
         self.variances = np.array([law.variance for law in laws])
         self.second_moment = float(second_moments(laws).max())
         self.coordinate_variance = pairs.coordinate_variance(laws[0])
+        freedom = sum(law.degrees_of_freedom for law in laws) * dataset.dimension**2
+        self.parameters = freedom / self.coordinate_variance
         shape = (len(dataset.outputs), len(laws), channel.tokens, channel.tokens)
         self.g = np.zeros(shape)
 

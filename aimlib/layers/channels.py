@@ -106,6 +106,10 @@ class MixedLinearChannel:
     tokens : int
         T, at least 1.
 
+    Notes
+    -----
+    Methods and their arguments are those of :class:`LayeredChannel`.
+
     Examples
     --------
     >>> channel = MixedLinearChannel([[1.0, 0.0], [0.0, 2.0]], noise=1.0)
@@ -218,6 +222,10 @@ class DeepSoftmaxChannel:
     nodes : int
         Gauss-Hermite points in each of the two directions of the quadrature.  Its error shows for
         rare sequences whose posterior is narrow.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`LayeredChannel`.
 
     Examples
     --------

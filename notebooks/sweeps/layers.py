@@ -18,10 +18,10 @@ from aimlib import WishartPrior
 from aimlib.layers import (
     DeepSoftmaxChannel,
     MixedLinearChannel,
+    Model,
+    amp,
     averaged_gradient_descent,
-    layered_amp,
-    layered_state_evolution,
-    sample_layers,
+    state_evolution,
 )
 
 PRIORS = [WishartPrior(0.5), WishartPrior(0.5)]
@@ -40,7 +40,7 @@ def descend(
     """
     data_seed, start_seed = seed.spawn(2)
     channel = DeepSoftmaxChannel()
-    data = sample_layers(dimension, PRIORS, channel, sample_complexity, data_seed)
+    data = Model(dimension, PRIORS, channel).sample(sample_complexity, data_seed)
     result = averaged_gradient_descent(
         data,
         dimension // 2,
@@ -80,14 +80,14 @@ def pass_messages(
 ) -> dict[str, Any]:
     """Message passing for both layers: deep softmax attention or a mixed linear channel."""
     seen = CHANNELS[channel]
-    data = sample_layers(dimension, PRIORS, seen, sample_complexity, seed)
-    result = layered_amp(data, PRIORS, seen, scheme=scheme, iterations=80)
+    data = Model(dimension, PRIORS, seen).sample(sample_complexity, seed)
+    result = amp(data, PRIORS, seen, scheme=scheme, iterations=80)
     return {
-        "error_1": float(result.errors[0]),
-        "error_2": float(result.errors[1]),
-        "claimed_1": float(result.predicted[0, 0]),
-        "claimed_2": float(result.predicted[1, 1]),
-        "claimed_12": float(result.predicted[0, 1]),
+        "error_1": float(result.estimation_error[0]),
+        "error_2": float(result.estimation_error[1]),
+        "claimed_1": float(result.predicted_error[0, 0]),
+        "claimed_2": float(result.predicted_error[1, 1]),
+        "claimed_12": float(result.predicted_error[0, 1]),
         "status": result.status,
         "iterations": result.iterations,
     }
@@ -97,9 +97,7 @@ def predict(
     sample_complexity: float, seed: np.random.SeedSequence
 ) -> dict[str, Any]:
     """State evolution of two-layer softmax attention; the seed is not used."""
-    path = layered_state_evolution(
-        sample_complexity, PRIORS, CHANNELS["softmax"], 40
-    )
+    path = state_evolution(sample_complexity, PRIORS, CHANNELS["softmax"], 40)
     return {
         "error_1": float(path[-1, 0, 0]),
         "error_2": float(path[-1, 1, 1]),
