@@ -59,6 +59,9 @@ def test_second_moments_of_the_two_models(rho) -> None:
         measured = off.T @ off / n
         limit = np.full((2, 2), covariance) + (variance - covariance) * np.eye(2)
         assert measured == pytest.approx(limit, abs=5 * math.sqrt(2 / n) * variance + 8 / d)
+    diagonal = attention_indices(x, s)[:, :, 0, 0]
+    exact = 2 * np.einsum("iab,jab->ij", s, s) / d  # deep:aim at a = b
+    assert diagonal.T @ diagonal / n == pytest.approx(exact, abs=10 * (1 + rho) / math.sqrt(n))
     traces = np.trace(s, axis1=1, axis2=2) / d
     product = np.einsum("ij,ij->", s[0], s[1]) / d
     assert product == pytest.approx(rho, abs=0.05 * (1 + rho))
@@ -104,7 +107,7 @@ def test_the_first_layer_in_the_logits_of_the_second(d, skip) -> None:
 
 
 def test_one_layer_of_plain_scores_shows_all_differences() -> None:
-    """deep:plain at L = 1, in double precision, where attention to others is below 1e-3."""
+    """deep:layers and deep:plain at L = 1, in doubles, with attention to others below 2e-3."""
     x, s = drawn(100, 200, 0.5, layers=1, tokens=3)
     y, h = deep_attention(x, s, 1.0, 1.0), plain_scores(x, s)[:, 0]
     off = y[:, ~np.eye(3, dtype=bool)]
