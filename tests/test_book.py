@@ -124,7 +124,7 @@ def test_a_box_holds_its_whole_statement(page) -> None:
     for box in BOX.finditer(page.read_text()):
         body = box["body"].strip()
         last = re.sub(r"\n`{3,}$", "", body).strip()
-        last = re.sub(r"(\\end\{\w+\*?\}|\$+|[*_)\s])+$", "", last)
+        last = re.sub(r"(\\end\{\w+\*?\}|\$+|[*_)}\s])+$", "", last)
         assert last.endswith((".", "!", "?")), f"{page.name}: ... {body[-80:]}"
 
 
