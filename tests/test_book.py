@@ -111,6 +111,23 @@ def proof_labels(page: Path) -> set[str]:
     return set(pattern.findall(page.read_text()))
 
 
+BOX = re.compile(
+    r"^(?P<fence>`{3,})\{prf:(?:definition|proposition|theorem|lemma|corollary)\}[^\n]*\n"
+    r"(?P<body>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("page", chapters(), ids=lambda p: p.stem)
+def test_a_box_holds_its_whole_statement(page) -> None:
+    """It never ends in the middle of a sentence, with its equation standing outside."""
+    for box in BOX.finditer(page.read_text()):
+        body = box["body"].strip()
+        last = re.sub(r"\n`{3,}$", "", body).strip()
+        last = re.sub(r"(\\end\{\w+\*?\}|\$+|[*_)}\s])+$", "", last)
+        assert last.endswith((".", "!", "?")), f"{page.name}: ... {body[-80:]}"
+
+
 def test_labels_are_unique() -> None:
     labels = [label for page in chapters() for label in LABEL.findall(page.read_text())]
     assert len(labels) == len(set(labels))
