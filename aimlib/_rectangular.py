@@ -1,455 +1,462 @@
-"""The singular values of a rectangular matrix in noise: compiled kernels of ``BilinearPrior``.
+r"""Compiled kernels of ``BilinearPrior``: the singular values of a rectangular matrix in noise.
 
-e = P - psi rho is the coordinate of the real roots of ``cross_attention:curve``; in it
+e = P - psi rho is the coordinate of the roots of ``cross_attention:curve``.  In it the square of a
+singular value is :math:`\lambda^2 = \Delta^2 X(e)`,
 
-    x(e) = lambda^2 = Delta^2 (e - r1)(e - r2)(e + s1)(e + s2)/((psi rho + e) e^2),
+.. math:: X(e) = \frac{(e-r_1)(e-r_2)(e+s_1)(e+s_2)}{(\psi\rho+e)\,e^2},
 
-where r > 0 and -s < 0 are the zeros of 1 + N (first pair) and of psi + N (second).
+where r > 0 and -s < 0 are the zeros of 1 + N and of psi + N.  At a singular value of the support
+two roots are real, one on each branch: the *inner* one, 0 < e < min(r), and the *outer* one,
+e > max(r).  Integrals run along the logarithm of their ratio.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from aimlib._compile import njit
-from aimlib._validation import FloatArray
-from aimlib.priors import _DE_COARSEST, _DE_DISTANCE, _DE_WEIGHT, _MOST_INTERVALS, _has_converged
 
-"""KERNELS"""
-# ---------------------------------------------------------------------------------------------
-# The noisy singular values.  e = P - psi rho is the coordinate of the real roots: in it
-#   x(e) = lambda^2 = Delta^2 (e - r1)(e - r2)(e + s1)(e + s2)/((psi rho + e) e^2),
-# where r > 0 and -s < 0 are the zeros of 1 + N (first pair) and of psi + N (second).
-# ---------------------------------------------------------------------------------------------
+# Layout of the parameters of one spectrum, the noise first.
+_NOISE, _RHO, _PSI, _POLE, _NEAR, _FAR, _WIDTH, _S1, _S2, _T1, _T2 = range(11)
+_TOP, _BOTTOM = 11, 12  # P at the upper and at the lower edge
+_FIRST, _LAST = 13, 14  # X there
+_OUTER = 15  # 1 where the branch that may fold, and so carries the integrals, is the outer one
+_NECK = 16  # e at the fold or the neck of that branch; 0 where there is none
+_PEAK, _VALLEY = 17, 18  # e at the fold where X is largest and smallest; 0 without a gap
+_GAP, _GAP_RATIO = 19, 20  # X and the coordinate of the integrals in the gap; else infinite
+_SIZE = 21
 
 
 @njit
-def _zeros(rho: float, psi: float, noise: float) -> np.ndarray:
-    """Return r1, r2, s1, s2 and minus the negative zeros in P, t1, t2."""
-    pole = psi * rho
-    out = np.empty(6)
+def _square(e: float, to_near: float, to_far: float, p: np.ndarray) -> float:
+    """X at e > 0, at these distances from min(r) and max(r)."""
+    return float(to_near * to_far * (e + p[_S1]) * (e + p[_S2]) / ((p[_POLE] + e) * e * e))
+
+
+@njit
+def _slope(e: float, to_near: float, to_far: float, p: np.ndarray) -> float:
+    """Derivative of log |X| in log e; the distances are e - r, with their signs."""
+    total: float = 1.0 / to_near + 1.0 / to_far - 1.0 / (p[_POLE] + e)
+    return float((total + 1.0 / (e + p[_S1]) + 1.0 / (e + p[_S2])) * e - 2.0)
+
+
+@njit
+def _slope_at(e: float, p: np.ndarray) -> float:
+    return _slope(e, e - p[_NEAR], e - p[_FAR], p)
+
+
+@njit
+def _square_below(gap: float, point: float, p: np.ndarray) -> float:
+    """X at a real P = point = psi rho - gap below psi rho."""
+    top: float = (gap + p[_NEAR]) * (gap + p[_FAR]) * (point + p[_T1]) * (point + p[_T2])
+    return top / (point * gap * gap)
+
+
+@njit
+def _slope_below(gap: float, point: float, p: np.ndarray) -> float:
+    """Derivative of log |X| in P below psi rho."""
+    total: float = 1.0 / (point + p[_T1]) + 1.0 / (point + p[_T2]) - 1.0 / point
+    return float(total + 2.0 / gap - 1.0 / (gap + p[_NEAR]) - 1.0 / (gap + p[_FAR]))
+
+
+@njit
+def _set_zeros(p: np.ndarray) -> None:
+    """Zeros of 1 + N and psi + N: r ascending, then s and t = s - psi rho."""
+    noise, rho, pole = p[_NOISE], p[_RHO], p[_POLE]
     for i in range(2):
-        top = 1.0 if i == 0 else psi
+        top = 1.0 if i == 0 else p[_PSI]
         linear = top + noise * pole - rho
         root = math.sqrt(linear * linear + 4.0 * noise * rho * pole)
         if linear > 0.0:
-            out[i] = 2.0 * rho * pole / (linear + root)
+            zero = 2.0 * rho * pole / (linear + root)
         else:
-            out[i] = (root - linear) / (2.0 * noise)
-        out[2 + i] = rho * pole / (noise * out[i])
-        out[4 + i] = top * pole / (noise * (pole + out[i]))
-    return out
+            zero = (root - linear) / (2.0 * noise)
+        p[_NEAR + i] = zero
+        p[_S1 + i] = rho * pole / (noise * zero)
+        p[_T1 + i] = top * pole / (noise * (pole + zero))
+    if p[_NEAR] > p[_FAR]:
+        p[_NEAR], p[_FAR] = p[_FAR], p[_NEAR]
+    p[_WIDTH] = p[_FAR] - p[_NEAR]
 
 
 @njit
-def _log_square(e: float, zeros: np.ndarray, pole: float, noise: float) -> tuple[float, float]:
-    """Return log x and its derivative in log e, for e > 0 with x > 0."""
-    r1, r2, s1, s2 = zeros[0], zeros[1], zeros[2], zeros[3]
-    value = math.log(abs(e - r1)) + math.log(abs(e - r2)) + 2.0 * math.log(noise)
-    value += math.log(e + s1) + math.log(e + s2) - math.log(pole + e) - 2.0 * math.log(e)
-    slope = 1.0 / (e - r1) + 1.0 / (e - r2) + 1.0 / (e + s1) + 1.0 / (e + s2)
-    return value, (slope - 1.0 / (pole + e)) * e - 2.0
+def _set_edges(p: np.ndarray) -> tuple[float, float]:
+    """Bisect the edges of the support, in the logit of P/(psi rho) and between -t1 and -t2.
 
-
-@njit
-def _real_root(
-    log_x: float, low: float, high: float, zeros: np.ndarray, pole: float, noise: float, sign: float
-) -> float:
-    """Solve log x(e) = log_x for log e in (low, high), sign telling whether x increases."""
-    position = 0.5 * (low + high)
-    for _ in range(200):
-        value, slope = _log_square(math.exp(position), zeros, pole, noise)
-        gap = value - log_x
-        if gap * sign > 0.0:
-            high = position
+    Returns e at both, which is negative.
+    """
+    pole = p[_POLE]
+    low, high = -700.0, 700.0
+    for _ in range(70):
+        middle = 0.5 * (low + high)
+        if middle == low or middle == high:
+            break
+        gap, point = pole / (1.0 + math.exp(middle)), pole / (1.0 + math.exp(-middle))
+        if _slope_below(gap, point, p) < 0.0:
+            low = middle
         else:
-            low = position
-        following = position - gap / slope if slope * sign > 0.0 else low
-        if not low < following < high:
-            following = 0.5 * (low + high)
-        if abs(following - position) <= 1e-16 * (1.0 + abs(position)):
-            return following
-        if following == low or following == high:
-            return following
-        position = following
-    return position
+            high = middle
+    top = pole / (1.0 + math.exp(low))
+    p[_TOP] = pole / (1.0 + math.exp(-low))
+    p[_LAST] = _square_below(top, p[_TOP], p)
+    low, high = -max(p[_T1], p[_T2]), -min(p[_T1], p[_T2])
+    for _ in range(70):
+        middle = 0.5 * (low + high)
+        if middle <= low or middle >= high:
+            break
+        if _slope_below(pole - middle, middle, p) > 0.0:
+            low = middle
+        else:
+            high = middle
+    p[_BOTTOM] = low
+    p[_FIRST] = 0.0 if p[_T1] == p[_T2] else max(_square_below(pole - low, low, p), 0.0)
+    return -top, low - pole
 
 
 @njit
-def _inside(
-    lam: float, zeros: np.ndarray, rho: float, psi: float, noise: float
-) -> tuple[float, float, float]:
-    """Return k, |P| and (Im N)^2 at a singular value inside the support."""
-    pole = psi * rho
-    near, far = min(zeros[0], zeros[1]), max(zeros[0], zeros[1])
-    e3, e4 = near, far
-    if lam > 0.0:
-        log_x = 2.0 * math.log(lam)
-        high = math.log(near)
-        low = min(high, math.log(rho) + 0.5 * (math.log(pole) - log_x)) - 1.0
-        while _log_square(math.exp(low), zeros, pole, noise)[0] < log_x:
-            low -= 2.0
-        e3 = math.exp(_real_root(log_x, low, high, zeros, pole, noise, -1.0))
-        low = math.log(far)
-        high = max(low, log_x - 2.0 * math.log(noise)) + 1.0
-        while _log_square(math.exp(high), zeros, pole, noise)[0] < log_x:
-            high += 2.0
-        e4 = math.exp(_real_root(log_x, low, high, zeros, pole, noise, 1.0))
-    k = noise * e3 * (noise * e4) / (psi * rho * rho)
-    size = math.sqrt(psi / (pole + e3)) * math.sqrt(psi / (pole + e4)) * math.sqrt(psi) * rho
-    size /= noise
-    u, c = 0.5 * lam * lam / (k + noise), 0.5 * (1.0 - psi)
-    product = lam * lam * size  # |1 + N||psi + N|
+def _bisect_slope(start: float, end: float, p: np.ndarray) -> float:
+    """Zero of the slope between a point and one where its sign is the other one."""
+    sign = 1.0 if _slope_at(start, p) > 0.0 else -1.0
+    for _ in range(70):
+        middle = 0.5 * (start + end)
+        if middle == start or middle == end:
+            break
+        if _slope_at(middle, p) * sign > 0.0:
+            start = middle
+        else:
+            end = middle
+    return start
+
+
+@njit
+def _branch_square(e: float, p: np.ndarray) -> float:
+    return _square(e, abs(e - p[_NEAR]), abs(e - p[_FAR]), p)
+
+
+@njit
+def _guess(square: float, outer: bool, p: np.ndarray) -> float:
+    """Start of the iteration for a root: the factor of X that varies least is held fixed, twice."""
+    near, far, width, pole = p[_NEAR], p[_FAR], p[_WIDTH], p[_POLE]
+    if outer:
+        factor, v = 1.0, 0.0
+        for _ in range(2):
+            reduced = square / factor
+            linear = width - reduced
+            root = math.sqrt(linear * linear + 4.0 * reduced * far)
+            v = 2.0 * reduced * far / (linear + root) if linear > 0.0 else 0.5 * (root - linear)
+            e = far + v
+            factor = (1.0 + p[_S1] / e) * (e + p[_S2]) / (pole + e)
+        return v
+    factor, v, ratio = p[_S1] / pole * p[_S2], 0.0, width / near
+    for _ in range(2):
+        linear = factor * ratio
+        v = linear + math.sqrt(linear * linear + 4.0 * square * factor * (1.0 + ratio))
+        v /= 2.0 * square
+        e = near * v / (1.0 + v)
+        factor = (e + p[_S1]) / (pole + e) * (e + p[_S2])
+    return v
+
+
+@njit
+def _root(square: float, outer: bool, p: np.ndarray) -> tuple[float, float]:
+    """Return e with X(e) = square on one branch, and its distance from max(r) or min(r).
+
+    It lies on the side of the gap where square does.  In v = e - max(r) outside and
+    v = e/(min(r) - e) inside, log X is nearly linear in log v, so that Newton's iteration takes few
+    steps; a bracket keeps it from failing.
+    """
+    near, far, width = p[_NEAR], p[_FAR], p[_WIDTH]
+    if square <= 0.0:
+        return (far, 0.0) if outer else (near, 0.0)
+    v, low, high = _guess(square, outer, p), 0.0, math.inf
+    if p[_PEAK] > 0.0 and outer == (p[_OUTER] > 0.0):
+        peak, valley = p[_PEAK], p[_VALLEY]
+        below = square < p[_GAP]
+        if outer:
+            low, high = (0.0, peak - far) if below else (valley - far, math.inf)
+        elif below:
+            low = peak / (near - peak)
+        else:
+            high = valley / (near - valley)
+    for _ in range(100):
+        if not low < v < high:
+            if high == math.inf:
+                v = 4.0 * low
+            elif low == 0.0:
+                v = 0.25 * high
+            else:
+                v = math.sqrt(low * high)
+        if outer:
+            e = far + v
+            value = _square(e, v + width, v, p)
+            slope = _slope(e, v + width, v, p) * v / e
+        else:
+            e = near * v / (1.0 + v)
+            gap = near / (1.0 + v)
+            value = _square(e, gap, gap + width, p)
+            slope = -_slope(e, -gap, -gap - width, p) / (1.0 + v)
+        excess = (value - square) / (value + square)  # half the difference of logarithms
+        if (excess > 0.0) == outer:
+            high = v
+        else:
+            low = v
+        step = -excess / slope if outer else excess / slope
+        following = v * (1.0 + step) / (1.0 - step) if slope > 0.0 and abs(step) < 0.9 else -1.0
+        is_last = slope > 0.0 and abs(step) < 1e-9
+        if is_last or (low > 0.0 and low >= high * (1.0 - 4e-16)):
+            v = following if is_last else v
+            return (far + v, v) if outer else (near * v / (1.0 + v), near / (1.0 + v))
+        v = following
+    return (far + v, v) if outer else (near * v / (1.0 + v), near / (1.0 + v))
+
+
+@njit
+def _inside(square: float, inner: float, outer: float, p: np.ndarray) -> tuple[float, float]:
+    """Return k and (Im N)^2 at lambda^2 = Delta^2 square, from the two real roots there."""
+    noise, rho, psi, pole = p[_NOISE], p[_RHO], p[_PSI], p[_POLE]
+    k = noise * inner * (noise * outer) / (psi * rho * rho)
+    size = math.sqrt(psi / (pole + inner)) * math.sqrt(psi / (pole + outer))
+    product = noise * square * math.sqrt(psi) * rho * size  # |1 + N||psi + N| = lambda^2 |P|
+    u, c = 0.5 * noise * square * (noise / (k + noise)), 0.5 * (1.0 - psi)
     difference = abs(u - c) * abs(u + c)
     numerator = (product - difference) * (product + difference)
     if numerator <= 0.0:
-        return k, size, 0.0
-    return k, size, numerator / (u * u + c * c + math.sqrt(4.0 * (u * c) ** 2 + product**2))
+        return k, 0.0
+    return k, numerator / (u * u + c * c + math.sqrt(4.0 * (u * c) ** 2 + product * product))
 
 
 @njit
-def _integrand(
-    lam: float, zeros: np.ndarray, rho: float, psi: float, noise: float, kind: int
-) -> float:
-    """Density times, for kind 0: one, 1: MMSE/Delta, 2: half the log-potential."""
-    if lam == 0.0:
-        return 0.0
-    k, size, square = _inside(lam, zeros, rho, psi, noise)
-    if square <= 0.0:
-        return 0.0
-    density = 2.0 / math.pi * math.sqrt(square) / lam
-    if kind == 0:
-        return density
-    if kind == 1:  # mu D (lambda - D)/Delta
-        share = lam / (k + noise)
-        return density * share * share * k
-    pole = psi * rho
-    real = 0.5 * (lam * lam / (k + noise) - 1.0 - psi)
-    # Re P - psi rho: two exact expressions, each ill-conditioned somewhere
-    radius = psi * rho * rho / k
-    shift = 0.5 * (size * size - pole * pole - radius) / pole
-    error = (size * size + pole * pole + radius) / pole
-    linear = 1.0 + psi + 2.0 * noise * pole - 2.0 * rho
-    ratio = lam * lam / (k + noise)
-    if (ratio + abs(linear)) < error * abs(noise - k):
-        shift = 0.5 * (ratio - linear) / (noise - k)
-    c = 0.5 * (1.0 - psi)
-    u = 0.5 * ratio
-    potential = 2.0 * real - noise * (pole + shift) - 0.5 * rho * math.log(k * psi)
-    potential -= 0.5 * (1.0 + psi) * math.log(size / psi)
-    if psi != 1.0:
-        first, second = (u + c) ** 2 + square, (u - c) ** 2 + square
-        potential += 0.25 * (psi - 1.0) * (math.log(first / second) + 2.0 * math.log(psi))
-    return 0.5 * density * (potential + abs(1.0 - psi) * math.log(lam))
+def _pair(log_ratio: float, p: np.ndarray) -> tuple[float, float, float, float]:
+    """Return the inner and the outer root of this ratio, and their distances from min and max(r).
 
-
-@njit
-def _trapezoid(
-    left: float, right: float, zeros: np.ndarray, rho: float, psi: float, noise: float, kind: int
-) -> tuple[float, bool]:
-    """Trapezoid in t, lambda = centre + half cos t, with nested doubling until converged.
-
-    A support that starts at zero is that of the even function on (-right, right).
+    X takes the same value at both, and that it does fixes one of them.  The iteration is that of
+    :func:`_root`, in v = (e - e0)/(min(r) - e), with e0 where the outer root would be max(r).
     """
-    share = 1.0
-    if left == 0.0:
-        left, share = -right, 0.5
-    centre, half = 0.5 * (left + right), 0.5 * (right - left)
-    intervals = 8
-    total = 0.0
-    for j in range(1, intervals):
-        t = math.pi * j / intervals
-        lam = abs(centre + half * math.cos(t))
-        total += _integrand(lam, zeros, rho, psi, noise, kind) * math.sin(t)
-    previous, last_change = share * total * math.pi / intervals * half, 1.0
-    while intervals < _MOST_INTERVALS:
-        intervals *= 2
-        for j in range(1, intervals, 2):
-            t = math.pi * j / intervals
-            lam = abs(centre + half * math.cos(t))
-            total += _integrand(lam, zeros, rho, psi, noise, kind) * math.sin(t)
-        current = share * total * math.pi / intervals * half
-        change = abs(current - previous) / abs(current) if current != 0.0 else 0.0
-        if _has_converged(change, last_change):
-            return current, True
-        if intervals >= 64 and change ** (_MOST_INTERVALS / intervals) > 1e-8:
-            return current, False
-        previous, last_change = current, change
-    return previous, False
-
-
-# this rule and the one above are those of the Wishart prior around another integrand: a compiled
-# function that takes another as its argument cannot be cached
-@njit
-def _double_exponential(
-    left: float, right: float, zeros: np.ndarray, rho: float, psi: float, noise: float, kind: int
-) -> float:
-    half = 0.5 * (right - left)
-    stride, total, previous, last_change = _DE_COARSEST, 0.0, math.inf, 1.0
-    while True:
-        for j in range(0, _DE_DISTANCE.size, stride):
-            if stride < _DE_COARSEST and j % (2 * stride) == 0:
-                continue  # counted by a coarser rule
-            distance = _DE_DISTANCE[j]
-            lam = left - half * distance if distance < 0.0 else right - half * distance
-            total += _integrand(lam, zeros, rho, psi, noise, kind) * _DE_WEIGHT[j]
-        current = total * half * stride
-        change = abs(current - previous) / abs(current) if current != 0.0 else 0.0
-        if stride == 1 or _has_converged(change, last_change):
-            return current
-        previous, last_change = current, change
-        stride //= 2
-
-
-@njit
-def _average(
-    edges: np.ndarray,
-    necks: np.ndarray,
-    zeros: np.ndarray,
-    rho: float,
-    psi: float,
-    noise: float,
-    kind: int,
-) -> float:
-    """Integrate over the support, split at the necks where it is about to come apart."""
-    total = 0.0
-    for i in range(edges.shape[0]):
-        left, right = edges[i, 0], edges[i, 1]
-        value, converged = _trapezoid(left, right, zeros, rho, psi, noise, kind)
-        if not converged:
-            value = 0.0
-            for neck in necks:
-                if left < neck < right:
-                    value += _double_exponential(left, neck, zeros, rho, psi, noise, kind)
-                    left = neck
-            value += _double_exponential(left, right, zeros, rho, psi, noise, kind)
-        total += value
-    return total
-
-
-# ---------------------------------------------------------------------------------------------
-# Edges: real critical points of x(P).  One lies in (0, psi rho), the upper edge; one between the
-# two negative zeros, the lower edge (0 when psi = 1); a pair beyond psi rho bounds a gap, or is
-# complex and marks a neck.
-# ---------------------------------------------------------------------------------------------
-
-
-@njit
-def _square(p: float, zeros: np.ndarray, pole: float, noise: float) -> float:
-    """x at a real P below psi rho."""
-    top: float = (pole + zeros[0] - p) * (pole + zeros[1] - p) * (p + zeros[4]) * (p + zeros[5])
-    return noise * noise * top / (p * (pole - p) ** 2)
-
-
-@njit
-def _square_slope(p: float, zeros: np.ndarray, pole: float) -> float:
-    """Derivative of log|x| in P."""
-    total: float = 1.0 / (p - pole - zeros[0]) + 1.0 / (p - pole - zeros[1])
-    total += 1.0 / (p + zeros[4]) + 1.0 / (p + zeros[5])
-    return total - 1.0 / p + 2.0 / (pole - p)
-
-
-@njit
-def _upper_edge(zeros: np.ndarray, pole: float) -> float:
-    """Bisect the minimum of x on (0, psi rho) in the logit of P/(psi rho)."""
-    low, high = -700.0, 36.0
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if middle == low or middle == high:
-            break
-        if _square_slope(pole / (1.0 + math.exp(-middle)), zeros, pole) < 0.0:
-            low = middle
+    near, far, width = p[_NEAR], p[_FAR], p[_WIDTH]
+    m, least = far / near * math.exp(log_ratio), near * math.exp(-log_ratio)
+    start, end = least, near
+    if p[_PEAK] > 0.0:
+        peak, valley, below = p[_PEAK], p[_VALLEY], log_ratio < p[_GAP_RATIO]
+        if p[_OUTER] > 0.0:
+            start, end = (start, min(end, peak / m)) if below else (max(start, valley / m), end)
         else:
-            high = middle
-    return pole / (1.0 + math.exp(-low))
-
-
-@njit
-def _lower_edge(zeros: np.ndarray, pole: float) -> float:
-    """Bisect the maximum of x between the negative zeros."""
-    low: float = -max(zeros[4], zeros[5])
-    high: float = -min(zeros[4], zeros[5])
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if middle == low or middle == high:
+            start, end = (max(start, peak), end) if below else (start, min(end, valley))
+    span, lead, tail = end - start, start - least, near - end
+    if lead == 0.0 and tail == 0.0:
+        span = -near * math.expm1(-log_ratio)  # which may be small
+    v, low, high, is_last = 1.0, 0.0, math.inf, False
+    for _ in range(100):
+        inner = (start + end * v) / (1.0 + v)
+        outer = inner * m
+        gap, rise = tail + span / (1.0 + v), m * (lead + span * v / (1.0 + v))
+        if is_last:
             break
-        if _square_slope(middle, zeros, pole) > 0.0:
-            low = middle
+        first = _square(inner, gap, gap + width, p)
+        second = _square(outer, rise + width, rise, p)
+        excess = (second - first) / (second + first)  # half the difference of logarithms
+        slope = _slope(outer, rise + width, rise, p) - _slope(inner, -gap, -gap - width, p)
+        slope *= span * v / (1.0 + v) ** 2 / inner
+        if excess > 0.0:
+            high = v
         else:
-            high = middle
-    return low
-
-
-def _polish(e: float, zeros: FloatArray, pole: float) -> float:
-    """Newton's iteration for a critical point in log e, kept only while it improves."""
-
-    def slope(position: float) -> float:
-        return float(_log_square(math.exp(position), zeros, pole, 1.0)[1])
-
-    position = math.log(e)
-    for _ in range(4):
-        step = 1e-5
-        derivative = (slope(position + step) - slope(position - step)) / (2.0 * step)
-        if derivative == 0.0:
-            break
-        following = position - slope(position) / derivative
-        if not abs(slope(following)) < abs(slope(position)):
-            break
-        position = following
-    return math.exp(position)
-
-
-@dataclass(frozen=True)
-class _Spectrum:
-    """Support of the singular values of R, with P at its edges."""
-
-    edges: FloatArray  # (k, 2)
-    points: FloatArray  # P at each edge, (k, 2)
-    necks: FloatArray
-    zeros: FloatArray
-
-
-def _spectrum(rho: float, psi: float, noise: float) -> _Spectrum:
-    pole, zeros = psi * rho, _zeros(rho, psi, noise)
-    top = float(_upper_edge(zeros, pole))
-    bottom = -zeros[4] if zeros[4] == zeros[5] else _lower_edge(zeros, pole)
-    low = math.sqrt(max(_square(bottom, zeros, pole, noise), 0.0)) if psi != 1.0 else 0.0
-    high = math.sqrt(_square(top, zeros, pole, noise))
-    edges, points = [low, high], [bottom, top]
-    pair, necks = _inner_points(zeros, pole), []
-    if pair is not None:
-        e = [_polish(p.real, zeros, pole) if p.imag == 0.0 else p.real for p in pair]
-        lam = [math.exp(0.5 * _log_square(v, zeros, pole, noise)[0]) for v in e]
-        if pair[0].imag == 0.0 and low < min(lam) < max(lam) < high:
-            order = np.argsort(lam)
-            edges[1:1] = [lam[i] for i in order]
-            points[1:1] = [pole + e[i] for i in order]
-        elif low < lam[0] < high:
-            necks = [lam[0]]
-    return _Spectrum(
-        edges=np.array(edges).reshape(-1, 2),
-        points=np.array(points).reshape(-1, 2),
-        necks=np.array(necks, dtype=np.float64),
-        zeros=zeros,
-    )
-
-
-def _inner_points(zeros: FloatArray, pole: float) -> list[complex] | None:
-    """The pair of critical points with Re e > 0 that is not the one between r1 and r2."""
-    scale = math.sqrt(zeros[0] * zeros[1])
-    r1, r2, s1, s2 = zeros[:4] / scale
-    p = pole / scale
-    numerator = np.poly([r1, r2, -s1, -s2])
-    slope = np.polyder(numerator)
-    condition = np.polysub(np.polymul(slope, [1.0, p, 0.0]), np.polymul(numerator, [3.0, 2.0 * p]))
-    roots = [complex(root) * scale for root in np.roots(condition)]
-    positive = sorted((root for root in roots if root.real > 0.0), key=lambda root: root.real)
-    if len(positive) != 3:
-        return None
-    low, high = scale * min(r1, r2) * (1 - 1e-9), scale * max(r1, r2) * (1 + 1e-9)
-    between = min(
-        range(3),
-        key=lambda i: (
-            abs(positive[i].imag) > 1e-6 * abs(positive[i]),
-            max(low - positive[i].real, positive[i].real - high, 0.0),
-        ),
-    )
-    del positive[between]
-    first, second = positive
-    if abs(first.imag) > 1e-7 * abs(first):
-        return positive if abs(first - second.conjugate()) < 1e-6 * abs(first) else None
-    return [complex(first.real), complex(second.real)]
+            low = v
+        step = -excess / slope
+        if slope > 0.0 and abs(step) < 0.9:
+            v *= (1.0 + step) / (1.0 - step)
+            is_last = abs(step) < 1e-8
+        if not (low < v < high or is_last):
+            if high == math.inf:
+                v = 4.0 * low
+            elif low == 0.0:
+                v = 0.25 * high
+            else:
+                v = math.sqrt(low * high)
+            is_last = v == low or v == high
+    return inner, outer, gap, rise
 
 
 @njit
-def _outside_point(
-    lam: float,
-    edges: np.ndarray,
-    points: np.ndarray,
-    zeros: np.ndarray,
-    psi: float,
-    pole: float,
-    noise: float,
-) -> float:
-    """The physical real P outside the support, on its interval where x is monotone."""
-    if lam >= edges[-1, 1]:
-        low, high = -700.0, math.log(points[-1, 1] / (pole - points[-1, 1]))
-        for _ in range(200):
+def integrand(log_ratio: float, p: np.ndarray, kind: int) -> float:
+    """Density times quantity to average times d(lambda)/d(log_ratio).
+
+    The coordinate is the logarithm of the ratio of roots over max(r)/min(r).  It grows with lambda,
+    resolves necks, and where d = d' it is odd in lambda, as which the density is even.
+    The quantity is, for kind 0: one, 1: MMSE/Delta.
+    """
+    noise = p[_NOISE]
+    inner, outer, gap, rise = _pair(max(abs(log_ratio), 1e-40), p)
+    square = _square(outer, rise + p[_WIDTH], rise, p)
+    k, imaginary = _inside(square, inner, outer, p)
+    if imaginary <= 0.0:
+        return 0.0
+    # 2 |Im N|/(pi lambda) times d(lambda)/d(log_ratio)
+    slopes = 1.0 / _slope(outer, rise + p[_WIDTH], rise, p)
+    slopes -= 1.0 / _slope(inner, -gap, -gap - p[_WIDTH], p)
+    value: float = math.sqrt(imaginary) / (math.pi * slopes)
+    if p[_PSI] == 1.0 and square < p[_GAP]:
+        value *= 0.5  # lambda runs from minus to plus the edge
+    if kind == 0:
+        return value
+    share = noise / (k + noise)  # mu D (lambda - D)/Delta
+    return float(value * square * share * share * k)
+
+
+@njit
+def _log_ratio(square: float, p: np.ndarray) -> float:
+    """Coordinate of the integrals, with its relative accuracy near zero."""
+    (_, rise), (inner, gap) = _root(square, True, p), _root(square, False, p)
+    below = -math.log1p(-gap / p[_NEAR]) if 2.0 * gap < p[_NEAR] else math.log(p[_NEAR] / inner)
+    return math.log1p(rise / p[_FAR]) + below
+
+
+@njit
+def parameters(rho: float, psi: float, noise: float) -> np.ndarray:
+    """Everything about one spectrum that the other kernels need.
+
+    X has five critical points: one at each edge, one between r1 and r2, and a pair.  The pair
+    bounds a gap of the support where it is real, and marks a neck where it is complex.  The product
+    of all five is a coefficient of their quintic, so that the modulus of the pair keeps its digits.
+    """
+    p = np.zeros(_SIZE)
+    p[_NOISE], p[_RHO], p[_PSI], p[_POLE] = noise, rho, psi, psi * rho
+    _set_zeros(p)
+    top, bottom = _set_edges(p)
+    near, far = p[_NEAR], p[_FAR]
+    between = (
+        near if near == far else _bisect_slope(near + 1e-15 * p[_WIDTH], far - 1e-15 * p[_WIDTH], p)
+    )
+    product = 2.0 * p[_POLE] * (near / between) * (far / top) * (p[_S1] / bottom) * p[_S2]
+    neck = math.sqrt(product)
+    p[_GAP] = p[_GAP_RATIO] = math.inf
+    if near <= neck <= far:
+        return p
+    p[_NECK] = neck
+    p[_OUTER] = 1.0 if neck > far else 0.0
+    sign = 1.0 if neck > far else -1.0
+    if sign * _slope_at(neck, p) < 0.0:  # X turns back: the support has a gap
+        p[_PEAK] = _bisect_slope(neck, far if neck > far else near, p)
+        p[_VALLEY] = product / p[_PEAK]
+        below, above = _branch_square(p[_VALLEY], p), _branch_square(p[_PEAK], p)
+        p[_GAP] = math.sqrt(below * above)
+        p[_GAP_RATIO] = 0.5 * (_log_ratio(below, p) + _log_ratio(above, p))
+    return p
+
+
+@njit
+def intervals(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the support in the logarithm of the ratio of roots, and its necks.
+
+    Where d = d' the lowest part starts at zero and is taken from minus to plus its edge.
+    """
+    ends, necks = np.empty(4 if p[_PEAK] > 0.0 else 2), np.empty(0)
+    last = p[_LAST]
+    if p[_PEAK] > 0.0:
+        ends[2] = _log_ratio(_branch_square(p[_PEAK], p), p)
+        ends[3] = _log_ratio(last, p)
+        last = _branch_square(p[_VALLEY], p)
+    elif p[_NECK] > 0.0:
+        necks = np.empty(2)
+        necks[1] = _log_ratio(_branch_square(p[_NECK], p), p)
+        necks[0] = -necks[1]
+    ends[1] = _log_ratio(last, p)
+    ends[0] = -ends[1] if p[_PSI] == 1.0 else _log_ratio(p[_FIRST], p)
+    return ends, necks
+
+
+@njit
+def find_edges(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges of the support, ascending, and P at each."""
+    count = 4 if p[_PEAK] > 0.0 else 2
+    squares, points = np.empty(count), np.empty(count)
+    squares[0], points[0] = p[_FIRST], p[_BOTTOM]
+    squares[-1], points[-1] = p[_LAST], p[_TOP]
+    if count == 4:
+        squares[1], points[1] = _branch_square(p[_VALLEY], p), p[_POLE] + p[_VALLEY]
+        squares[2], points[2] = _branch_square(p[_PEAK], p), p[_POLE] + p[_PEAK]
+    return p[_NOISE] * np.sqrt(squares), points
+
+
+@njit
+def fill_density(lam: np.ndarray, p: np.ndarray, out: np.ndarray) -> None:
+    """Fill the density of the singular values, of mass min(1, psi); its limit at zero."""
+    edges, _ = find_edges(p)
+    for i in range(lam.size):
+        value = max(lam[i], 1e-9 * edges[-1]) if lam[i] >= 0.0 else -1.0
+        out[i] = 0.0
+        for j in range(0, edges.size, 2):
+            if edges[j] < value < edges[j + 1]:
+                square = (value / p[_NOISE]) ** 2
+                _, imaginary = _inside(
+                    square, _root(square, False, p)[0], _root(square, True, p)[0], p
+                )
+                out[i] = 2.0 / math.pi * math.sqrt(imaginary) / value
+
+
+@njit
+def _outside_point(square: float, side: int, p: np.ndarray) -> float:
+    """The physical real P below (-1), above (1) or in the gap of the support: X is monotone."""
+    pole = p[_POLE]
+    if side > 0:
+        low, high = -700.0, math.log(p[_TOP] / (pole - p[_TOP]))
+        for _ in range(70):
             middle = 0.5 * (low + high)
-            if middle == low or middle == high:
-                break
-            if _square(pole / (1.0 + math.exp(-middle)), zeros, pole, noise) > lam * lam:
+            gap, point = pole / (1.0 + math.exp(middle)), pole / (1.0 + math.exp(-middle))
+            if _square_below(gap, point, p) > square:
                 low = middle
             else:
                 high = middle
-        return pole / (1.0 + math.exp(-low))
-    if lam <= edges[0, 0]:
-        inner: float = -zeros[4] if psi > 1.0 else -zeros[5]
-        outer: float = points[0, 0]
+        return float(pole / (1.0 + math.exp(-low)))
+    if side < 0:
+        inner: float = -p[_T1] if p[_PSI] > 1.0 else -p[_T2]
+        outer: float = p[_BOTTOM]
         for _ in range(200):
             middle = 0.5 * (inner + outer)
             if middle == inner or middle == outer:
                 break
-            if _square(middle, zeros, pole, noise) < lam * lam:
+            if _square_below(pole - middle, middle, p) < square:
                 inner = middle
             else:
                 outer = middle
         return inner
-    low = math.log(points[0, 1] - pole)
-    high = math.log(points[1, 0] - pole)
-    for _ in range(200):
+    low, high = math.log(p[_PEAK]), math.log(p[_VALLEY])
+    for _ in range(70):
         middle = 0.5 * (low + high)
-        if middle == low or middle == high:
-            break
-        if _log_square(math.exp(middle), zeros, pole, noise)[0] < 2.0 * math.log(lam):
+        if _branch_square(math.exp(middle), p) > square:
             low = middle
         else:
             high = middle
-    return pole + math.exp(low)
+    return float(pole + math.exp(low))
 
 
 @njit
-def _velocity(p: float, lam: float, rho: float, psi: float, noise: float) -> float:
+def _velocity(point: float, lam: float, p: np.ndarray) -> float:
     """s = a + b = (1 + psi + 2 N)/lambda at a real P."""
     if lam == 0.0:
         return 0.0
-    return (1.0 + psi + 2.0 * (rho * p / (psi * rho - p) + noise * p)) / lam
+    n = p[_RHO] * point / (p[_POLE] - point) + p[_NOISE] * point
+    return float((1.0 + p[_PSI] + 2.0 * n) / lam)
 
 
 @njit
-def _shrink_values(
-    lam: np.ndarray,
-    edges: np.ndarray,
-    points: np.ndarray,
-    zeros: np.ndarray,
-    rho: float,
-    psi: float,
-    noise: float,
-    hold: bool,
-    out: np.ndarray,
-) -> None:
-    pole = psi * rho
+def fill_shrunk(lam: np.ndarray, p: np.ndarray, hold: bool, out: np.ndarray) -> None:
+    """Fill D(lambda); outside the support follow the resolvents, or hold the shift at the edge."""
+    noise = p[_NOISE]
+    edges, points = find_edges(p)
     for i in range(lam.size):
-        inside = False
-        for j in range(edges.shape[0]):
-            inside = inside or edges[j, 0] < lam[i] < edges[j, 1]
-        if inside:
-            k, _, _ = _inside(lam[i], zeros, rho, psi, noise)
+        part = np.searchsorted(edges, lam[i])
+        square = (lam[i] / noise) ** 2
+        if lam[i] == 0.0 and (edges[0] == 0.0 or not hold):
+            out[i] = 0.0
+        elif part % 2 == 1 and lam[i] < edges[part]:
+            k, _ = _inside(square, _root(square, False, p)[0], _root(square, True, p)[0], p)
             out[i] = lam[i] * (k / (k + noise))
         elif hold:
-            best = 0
-            for j in range(edges.size):
-                if abs(edges.flat[j] - lam[i]) < abs(edges.flat[best] - lam[i]):
-                    best = j
-            speed = _velocity(points.flat[best], edges.flat[best], rho, psi, noise)
-            out[i] = lam[i] - noise * speed
-        elif lam[i] == 0.0:
-            out[i] = 0.0
+            best = np.argmin(np.abs(edges - lam[i]))
+            out[i] = lam[i] - noise * _velocity(points[best], edges[best], p)
         else:
-            p = _outside_point(lam[i], edges, points, zeros, psi, pole, noise)
-            out[i] = lam[i] - noise * _velocity(p, lam[i], rho, psi, noise)
-            if lam[i] < edges[0, 0]:  # the resolvents diverge at zero, where d and d' differ
+            side = -1 if part == 0 else 1 if lam[i] >= edges[-1] else 0
+            out[i] = lam[i] - noise * _velocity(_outside_point(square, side, p), lam[i], p)
+            if lam[i] < edges[0]:  # the resolvents diverge at zero, where d and d' differ
                 out[i] = max(out[i], 0.0)

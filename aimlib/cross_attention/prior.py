@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _quadrature as quadrature
+from aimlib import _rectangular
 from aimlib import _validation as check
-from aimlib._rectangular import _average, _integrand, _shrink_values, _Spectrum, _spectrum
 from aimlib._validation import FloatArray
-from aimlib.channels import _like
-from aimlib.priors import Outside, _map_noise, _noises, _outside
+from aimlib.priors import Outside, is_held, of_noise, width_of
 
 __all__ = [
     "BilinearPrior",
@@ -59,16 +58,6 @@ class BilinearPrior:
             object.__setattr__(self, name, value)
 
     @property
-    def coordinate_noise(self) -> float:
-        """1: every entry of the noise has variance 1/d."""
-        return 1.0
-
-    @property
-    def mean(self) -> float:
-        """Mean of every entry of S: 0."""
-        return 0.0
-
-    @property
     def second_moment(self) -> float:
         """Q = lim Tr(S S^T)/d = 1."""
         return 1.0
@@ -87,104 +76,101 @@ class BilinearPrior:
         rho, psi = self.width_ratio, self.aspect_ratio
         return rho * (1.0 + psi - rho) if rho < min(1.0, psi) else psi
 
-    def _spectrum(self, noise: Any) -> _Spectrum:
+    def _parameters(self, noise: Any) -> FloatArray:
         delta = check.real("noise", noise, low=0.0, open_low=True)
-        return _spectrum(self.width_ratio, self.aspect_ratio, delta)
+        return _rectangular.parameters(self.width_ratio, self.aspect_ratio, delta)
 
     def support(self, noise: float) -> FloatArray:
         """Return the edges of the singular values of R, shape (k, 2), k = 1 or 2."""
-        return self._spectrum(noise).edges.copy()
+        edges, _ = _rectangular.find_edges(self._parameters(noise))
+        return np.asarray(edges).reshape(-1, 2)
 
     def density(self, x: ArrayLike, noise: float) -> Any:
         """Return the limiting density of the singular values of R at ``x``.
 
         Normalised to one: there are min(d, d') of them.  At x = 0 the value is the limit from the
-        right.
+        right (``cross_attention:density``).
+
+        Parameters
+        ----------
+        x : array
+            Any shape; the density is zero at negative points.
+        noise : float
+            Delta > 0.
+
+        Raises
+        ------
+        ValueError
+            If ``x`` is not finite or ``noise`` is not positive.
         """
         points = check.reals("x", x)
-        spectrum = self._spectrum(noise)
-        rho, psi = self.width_ratio, self.aspect_ratio
-        values = np.zeros(points.size)
-        tiny = 1e-9 * spectrum.edges[-1, 1]
-        for i, point in enumerate(points.ravel()):
-            lam = max(float(point), tiny) if point >= 0.0 else -1.0
-            if np.any((spectrum.edges[:, 0] < lam) & (lam < spectrum.edges[:, 1])):
-                values[i] = _integrand(lam, spectrum.zeros, rho, psi, float(noise), 0)
-        return _like(values.reshape(points.shape) / min(1.0, psi))
+        out = np.empty(points.size)
+        _rectangular.fill_density(points.ravel(), self._parameters(noise), out)
+        out /= min(1.0, self.aspect_ratio)
+        return float(out[0]) if points.ndim == 0 else out.reshape(points.shape)
 
-    @overload
-    def mmse(self, noise: float) -> float: ...
-    @overload
-    def mmse(self, noise: ArrayLike) -> Any: ...
-    def mmse(self, noise: ArrayLike) -> Any:
+    @of_noise
+    def mmse(self, noise: float) -> float:
         r"""Return the minimal :math:`E\|S-\hat S\|_F^2/d` given R (``cross_attention:mmse``).
 
         Parameters
         ----------
         noise : float or array
             :math:`\Delta > 0`.
-        """
-        return self._averages(noise, 1, lambda value, delta: value * delta)
 
-    @overload
-    def information(self, noise: float) -> float: ...
-    @overload
-    def information(self, noise: ArrayLike) -> Any: ...
-    def information(self, noise: ArrayLike) -> Any:
+        Returns
+        -------
+        float or array
+            Between 0 and min(aspect_ratio * noise, 1).
+
+        Raises
+        ------
+        ValueError
+            If a noise is not finite and positive.
+        """
+        rho, psi = self.width_ratio, self.aspect_ratio
+        return float(noise * quadrature.rectangular_average(rho, psi, noise, quadrature.ERROR))
+
+    @of_noise
+    def information(self, noise: float) -> float:
         r"""Return the mutual information of S and R over d^2 (``cross_attention:information``).
 
-        Its derivative in :math:`1/\Delta` is mmse/2.
+        It is integrated from its derivative in :math:`1/\Delta`, mmse/2
+        (``cross_attention:i-mmse``): a sum of positive terms, right to ten digits at any noise.
+
+        Parameters
+        ----------
+        noise : float or array
+            :math:`\Delta > 0`.
+
+        Raises
+        ------
+        ValueError
+            If a noise is not finite and positive.
         """
-        psi = self.aspect_ratio
-        pure = 0.25 * psi * (psi * math.log(psi) - 1.0)
-        if psi != 1.0:
-            pure -= 0.25 * (1.0 - psi) ** 2 * math.log(abs(1.0 - psi))
-        return self._averages(
-            noise, 2, lambda value, delta: value - 0.5 * psi * math.log(delta) - pure
-        )
+        return quadrature.integrated_error(self.mmse, noise, self.variance) / 2.0
 
-    def _averages(
-        self, noise: ArrayLike, kind: int, finish: Callable[[float, float], float]
-    ) -> Any:
-        rho, psi = self.width_ratio, self.aspect_ratio
-
-        def fill(noises: FloatArray, out: FloatArray) -> None:
-            for i, delta in enumerate(noises):
-                s = _spectrum(rho, psi, float(delta))
-                value = _average(s.edges, s.necks, s.zeros, rho, psi, float(delta), kind)
-                out[i] = finish(value, float(delta))
-
-        return _map_noise(_noises(noise), fill)
-
-    def shrink(
-        self, eigenvalues: ArrayLike, noise: float, outside: Outside = "resolvent"
-    ) -> FloatArray:
+    def shrink(self, values: ArrayLike, noise: float, outside: Outside = "resolvent") -> FloatArray:
         r"""Return the denoised singular values (``cross_attention:denoiser``).
 
         Parameters
         ----------
-        eigenvalues : array
+        values : array
             Singular values of R, any shape, none negative.
         noise : float
             :math:`\Delta > 0`.
         outside : {"resolvent", "edge"}
             Outside the limiting support follow the resolvents (below it not to negative values),
             or hold the shift :math:`(\lambda-D)/\Delta` at its value at the nearest edge.
+
+        Raises
+        ------
+        ValueError
+            If an argument is not as described.
         """
-        lam = check.reals("eigenvalues", eigenvalues, low=0.0)
-        s = self._spectrum(noise)
+        lam = check.reals("values", values, low=0.0)
         out = np.empty(lam.size)
-        _shrink_values(
-            lam.ravel(),
-            s.edges,
-            s.points,
-            s.zeros,
-            self.width_ratio,
-            self.aspect_ratio,
-            float(noise),
-            _outside(outside),
-            out,
-        )
+        _rectangular.fill_shrunk(lam.ravel(), self._parameters(noise), is_held(outside), out)
         return out.reshape(lam.shape)
 
     def denoise(
@@ -217,12 +203,7 @@ class BilinearPrior:
     def sample(self, dimension: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw S of shape (d, d'); the width is the integer nearest to width_ratio * d."""
         d, keys = self.shape(dimension)
-        width = round(self.width_ratio * d)
-        if width < 1:
-            raise ValueError(
-                f"dimension must make width_ratio * dimension round to at least 1, "
-                f"got dimension {d} with width_ratio {self.width_ratio!r}"
-            )
+        width = width_of(self.width_ratio, d)
         generator = check.generator("rng", rng)
         q = generator.standard_normal((d, width))
         k = generator.standard_normal((keys, width))
