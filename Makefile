@@ -1,6 +1,7 @@
 # make book   build the book and print where to open it
+# make live   the same with a kernel behind it, so that cells run in the page
 # make test   run every check
-# Both set up .venv from requirements.lock by themselves.
+# They set up .venv from requirements.lock by themselves.
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,10 +16,10 @@ export PYTHONNOUSERSITE := 1
 unexport MPLBACKEND
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help book test serve execute headline lock clean setup
+.PHONY: help book live test serve execute headline lock clean setup
 
 help:
-	@sed -n '1,3p' Makefile
+	@sed -n '1,4p' Makefile
 
 setup: $(READY)
 
@@ -40,6 +41,9 @@ book: $(READY)
 serve: book
 	@echo "Serving on http://127.0.0.1:8000 (Ctrl-C stops)"
 	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(BUILD) 8000
+
+live: book
+	@$(BIN)/python book/_live/serve.py $(BUILD)
 
 test: $(READY)
 	$(BIN)/ruff check .

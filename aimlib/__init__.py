@@ -1,32 +1,23 @@
-"""Bayes-optimal learning of attention-indexed models."""
+"""Bayes-optimal learning of attention-indexed models.
 
-from aimlib.amp import AMPResult, StreamedDataset, amp
+One layer of tied attention is here; :mod:`aimlib.cross_attention` and :mod:`aimlib.layers` hold the
+same short names for untied weights and for several layers.
+"""
+
+from aimlib import cross_attention, layers
+from aimlib._moved import moved_names
+from aimlib.amp import AMPResult, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
-from aimlib.cross_attention import (
-    BilinearPrior,
-    CrossAttentionModel,
-    CrossDataset,
-    CrossHardmaxChannel,
-    CrossLinearChannel,
-    CrossSoftmaxChannel,
-    cross_attention_amp,
-    cross_attention_indices,
-    cross_weak_recovery_threshold,
-)
+from aimlib.cross_attention import BilinearPrior
 from aimlib.deep import deep_attention, deep_attention_from_indices
 from aimlib.descent import DescentResult, averaged_gradient_descent, gradient_descent
-from aimlib.layers import (
-    DeepSoftmaxChannel,
-    LayeredAMPResult,
-    LayeredDataset,
-    LayeredDescentResult,
-    MixedLinearChannel,
-    layered_amp,
-    layered_descent,
-    layered_state_evolution,
-    sample_layers,
+from aimlib.model import (
+    AttentionIndexedModel,
+    Dataset,
+    StreamedDataset,
+    attention_indices,
+    estimation_error,
 )
-from aimlib.model import AttentionIndexedModel, Dataset, attention_indices, estimation_error
 from aimlib.priors import SpectralPrior, WignerPrior, WishartPrior
 from aimlib.replica import (
     BayesOptimal,
@@ -50,21 +41,11 @@ __all__ = [
     "BayesOptimal",
     "BilinearPrior",
     "CorrelatedSoftmaxChannel",
-    "CrossAttentionModel",
-    "CrossDataset",
-    "CrossHardmaxChannel",
-    "CrossLinearChannel",
-    "CrossSoftmaxChannel",
     "Dataset",
-    "DeepSoftmaxChannel",
     "DescentResult",
     "FourthMomentHardmaxChannel",
     "HardmaxChannel",
-    "LayeredAMPResult",
-    "LayeredDataset",
-    "LayeredDescentResult",
     "LinearChannel",
-    "MixedLinearChannel",
     "SoftmaxChannel",
     "SpectralPrior",
     "StreamedDataset",
@@ -74,9 +55,7 @@ __all__ = [
     "attention_indices",
     "averaged_gradient_descent",
     "bayes_optimal",
-    "cross_attention_amp",
-    "cross_attention_indices",
-    "cross_weak_recovery_threshold",
+    "cross_attention",
     "deep_attention",
     "deep_attention_from_indices",
     "estimation_error",
@@ -84,10 +63,7 @@ __all__ = [
     "free_entropy",
     "gradient_descent",
     "hardmax_asymptotic_error",
-    "layered_amp",
-    "layered_descent",
-    "layered_state_evolution",
-    "sample_layers",
+    "layers",
     "small_width_overlap",
     "state_evolution",
     "strong_recovery_threshold",
@@ -95,3 +71,26 @@ __all__ = [
     "weak_recovery_threshold",
     "whiten",
 ]
+
+__getattr__ = moved_names(
+    __name__,
+    {
+        "CrossAttentionModel": "aimlib.cross_attention.Model",
+        "CrossDataset": "aimlib.cross_attention.Dataset",
+        "CrossHardmaxChannel": "aimlib.cross_attention.HardmaxChannel",
+        "CrossLinearChannel": "aimlib.cross_attention.LinearChannel",
+        "CrossSoftmaxChannel": "aimlib.cross_attention.SoftmaxChannel",
+        "DeepSoftmaxChannel": "aimlib.layers.DeepSoftmaxChannel",
+        "LayeredAMPResult": "aimlib.AMPResult",
+        "LayeredDataset": "aimlib.layers.Dataset",
+        "LayeredDescentResult": "aimlib.DescentResult",
+        "MixedLinearChannel": "aimlib.layers.MixedLinearChannel",
+        "cross_attention_amp": "aimlib.cross_attention.amp",
+        "cross_attention_indices": "aimlib.cross_attention.indices",
+        "cross_weak_recovery_threshold": "aimlib.cross_attention.weak_recovery_threshold",
+        "layered_amp": "aimlib.layers.amp",
+        "layered_descent": "aimlib.layers.averaged_gradient_descent",
+        "layered_state_evolution": "aimlib.layers.state_evolution",
+        "sample_layers": "aimlib.layers.model.sample_layers",
+    },
+)

@@ -18,11 +18,13 @@ The recursion backwards gives the marginal of each :math:`m_a`, and with it ever
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from aimlib._compile import njit
-from aimlib._normal import log_normal_cdf, truncated_normal
+from aimlib._hardmax_sampler import gibbs, spread_of
+from aimlib._normal import log_normal_cdf
 from aimlib._validation import FloatArray
 
 MOST_TOKENS = 8  # the recursion has 2^T sets; beyond, the Gibbs sampler takes over
@@ -47,11 +49,6 @@ def _integration_matrix() -> FloatArray:
 
 
 _CUMULATIVE = _integration_matrix()
-
-
-@njit
-def _spread(a: int, b: int) -> float:
-    return math.sqrt(2.0) if a == b else 1.0
 
 
 @njit
@@ -188,7 +185,7 @@ def _is_reachable(members: int, below: np.ndarray) -> bool:
 
 
 @njit
-def _posterior(winner: np.ndarray, z: np.ndarray, out: np.ndarray) -> tuple[float, float]:
+def posterior(winner: np.ndarray, z: np.ndarray, out: np.ndarray) -> tuple[float, float]:
     """Fill E[h | y] in units of sqrt(V); return log P(y) and the error of the masses.
 
     The error is infinite where the output lies too deep in the wrong tail for the panels; ``out``
@@ -201,56 +198,103 @@ def _posterior(winner: np.ndarray, z: np.ndarray, out: np.ndarray) -> tuple[floa
     place, first = np.empty(t, dtype=np.int64), np.empty(t, dtype=np.int64)
     below = np.empty(t, dtype=np.int64)
     count = _rows_to_places(winner, place, first, below)
-    below = below[:count]
+    first, below = first[:count], below[:count]
     centre, spread = np.empty(count), np.empty(count)
     for v in range(count):
         a = first[v]
         centre[v] = out[a, winner[a]]
-        spread[v] = _spread(a, winner[a])
+        spread[v] = spread_of(a, winner[a])
     # where a steep rise meets a steep fall the low end of a panel carries weight: narrow it
     left, half = _grid(centre, spread, min(_PANEL, 6.0 / max(steepest, 1.0)))
+    x, weight = _nodes_of(left, half)
+    own, pair, logs, top = _factors(winner, z, place, first, centre, spread, x)
+    reachable, step = _steps(own, pair, below)
+    placed, total = _forward(step, reachable, half, weight)
+    left_over = _backward(step, reachable, half)
+    marginal, earlier = _marginals(step, reachable, placed, left_over, weight)
+    error = _fill_means(winner, z, place, first, x, logs, marginal, earlier, total, out)
+    if not error < _RESIDUAL:  # also where it is not a number
+        _mode(winner, z, out)
+        return 0.0, math.inf
+    return top + math.log(total), error
+
+
+@njit
+def _nodes_of(left: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss nodes of all panels and their weights."""
     size = half.size * _ORDER
     x, weight = np.empty(size), np.empty(size)
     for p in range(half.size):
         for j in range(_ORDER):
             x[p * _ORDER + j] = left[p] + half[p] * (1.0 + _NODES[j])
             weight[p * _ORDER + j] = half[p] * _WEIGHTS[j]
+    return x, weight
 
-    # factors of one variable, each equal to one at the mode: no product can overflow
-    log_probability = 0.0
-    log_own, log_pair = np.empty((count, size)), np.zeros((count, count, size))
+
+@njit
+def _loses(winner: np.ndarray, a: int, b: int) -> bool:
+    """Whether h_ab is the largest of no row."""
+    return bool(winner[a] != b and winner[b] != a)
+
+
+@njit
+def _factors(
+    winner: np.ndarray,
+    z: np.ndarray,
+    place: np.ndarray,
+    first: np.ndarray,
+    centre: np.ndarray,
+    spread: np.ndarray,
+    x: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Factors of the integrand, each a function of one winning index on the nodes.
+
+    ``own[v]`` multiplies wherever v stands, ``pair[u, v]`` counts for the earlier of the two.  Each
+    is one at the mode, so that no product can overflow; the logarithm of what was divided out is
+    the last result.  The third holds the logarithms of the losers' distribution functions.
+    """
+    t, count, size = winner.size, first.size, x.size
+    log_top = 0.0
+    own, pair = np.empty((count, size)), np.zeros((count, count, size))
     for v in range(count):
         mean = z[first[v], winner[first[v]]]
         top = -0.5 * ((centre[v] - mean) / spread[v]) ** 2
-        log_probability += top - math.log(spread[v]) - _LOG_SQRT_2PI
+        log_top += top - math.log(spread[v]) - _LOG_SQRT_2PI
         for i in range(size):
-            log_own[v, i] = -0.5 * ((x[i] - mean) / spread[v]) ** 2 - top
-    logs = np.empty((t, t, size))  # of the losers' distribution functions
+            own[v, i] = -0.5 * ((x[i] - mean) / spread[v]) ** 2 - top
+    logs = np.empty((t, t, size))
     for a in range(t):
         for b in range(a, t):
-            if winner[a] == b or winner[b] == a:
+            if not _loses(winner, a, b):
                 continue
-            u, v, s = place[a], place[b], _spread(a, b)
+            u, v, s = place[a], place[b], spread_of(a, b)
             top = log_normal_cdf((min(centre[u], centre[v]) - z[a, b]) / s)
-            log_probability += top
+            log_top += top
             for i in range(size):
                 value = log_normal_cdf((x[i] - z[a, b]) / s)
                 logs[a, b, i] = value
                 if u == v:
-                    log_own[u, i] += value - top
+                    own[u, i] += value - top
                 else:
-                    log_pair[u, v, i] += value - top
-                    log_pair[v, u, i] = log_pair[u, v, i]
+                    pair[u, v, i] += value - top
+                    pair[v, u, i] = pair[u, v, i]
     for v in range(count):
         for i in range(size):
-            log_own[v, i] = math.exp(log_own[v, i])
+            own[v, i] = math.exp(own[v, i])
             for u in range(count):
-                log_pair[u, v, i] = math.exp(log_pair[u, v, i])
-    own, pair = log_own, log_pair
+                pair[u, v, i] = math.exp(pair[u, v, i])
+    return own, pair, logs, log_top
 
+
+@njit
+def _steps(own: np.ndarray, pair: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which sets of winning indices can come first, and the density of each last step into them.
+
+    ``step[S, v]`` is the density that v comes next after S without v, with all outside S later.
+    """
+    count, size = own.shape
     sets = 1 << count
     reachable = np.empty(sets, dtype=np.bool_)
-    # step[S, v]: density that v comes next after S without v, all outside S later
     step = np.empty((sets, count, size))
     for members in range(sets):
         reachable[members] = _is_reachable(members, below)
@@ -263,15 +307,20 @@ def _posterior(winner: np.ndarray, z: np.ndarray, out: np.ndarray) -> tuple[floa
                         if not (members >> u) & 1:
                             for i in range(size):
                                 step[members, v, i] *= pair[v, u, i]
+    return reachable, step
 
-    placed, left_over = np.zeros((sets, size)), np.zeros((sets, size))
-    g = np.empty(size)
-    for i in range(size):
-        placed[0, i] = left_over[sets - 1, i] = 1.0
+
+@njit
+def _forward(
+    step: np.ndarray, reachable: np.ndarray, half: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Mass of each set being placed below every node, and that of all being placed anywhere."""
+    sets, count, size = step.shape
+    placed, g = np.zeros((sets, size)), np.empty(size)
+    placed[0] = 1.0
     for members in range(1, sets):
         if reachable[members]:
-            for i in range(size):
-                g[i] = 0.0
+            g[:] = 0.0
             for v in range(count):
                 before = members ^ (1 << v)
                 if (members >> v) & 1 and reachable[before]:
@@ -281,185 +330,103 @@ def _posterior(winner: np.ndarray, z: np.ndarray, out: np.ndarray) -> tuple[floa
     total = 0.0
     for i in range(size):
         total += weight[i] * g[i]
+    return placed, total
+
+
+@njit
+def _backward(step: np.ndarray, reachable: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Mass of all outside each set being placed above every node."""
+    sets, count, size = step.shape
+    left_over, g = np.zeros((sets, size)), np.empty(size)
+    left_over[sets - 1] = 1.0
     for members in range(sets - 2, 0, -1):
         if reachable[members]:
-            for i in range(size):
-                g[i] = 0.0
+            g[:] = 0.0
             for v in range(count):
                 after = members | (1 << v)
                 if not (members >> v) & 1 and reachable[after]:
                     for i in range(size):
                         g[i] += step[after, v, i] * left_over[after, i]
             _accumulate(g, half, False, left_over[members])
+    return left_over
 
+
+@njit
+def _marginals(
+    step: np.ndarray,
+    reachable: np.ndarray,
+    placed: np.ndarray,
+    left_over: np.ndarray,
+    weight: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mass at every node of each winning index, and of the earlier of each two."""
+    sets, count, size = step.shape
     marginal, earlier = np.zeros((count, size)), np.zeros((count, count, size))
+    g = np.empty(size)
     for members in range(1, sets):
-        if reachable[members]:
-            for v in range(count):
-                before = members ^ (1 << v)
-                if (members >> v) & 1 and reachable[before]:
-                    for i in range(size):
-                        p = placed[before, i] * step[members, v, i] * left_over[members, i]
-                        g[i] = weight[i] * p
-                        marginal[v, i] += g[i]
-                    for u in range(count):
-                        if not (members >> u) & 1:
-                            for i in range(size):
-                                earlier[u, v, i] += g[i]
-                                earlier[v, u, i] += g[i]
+        if not reachable[members]:
+            continue
+        for v in range(count):
+            before = members ^ (1 << v)
+            if (members >> v) & 1 and reachable[before]:
+                for i in range(size):
+                    p = placed[before, i] * step[members, v, i] * left_over[members, i]
+                    g[i] = weight[i] * p
+                    marginal[v, i] += g[i]
+                for u in range(count):
+                    if not (members >> u) & 1:
+                        for i in range(size):
+                            earlier[u, v, i] += g[i]
+                            earlier[v, u, i] += g[i]
+    return marginal, earlier
 
+
+@njit
+def _fill_means(
+    winner: np.ndarray,
+    z: np.ndarray,
+    place: np.ndarray,
+    first: np.ndarray,
+    x: np.ndarray,
+    logs: np.ndarray,
+    marginal: np.ndarray,
+    earlier: np.ndarray,
+    total: float,
+    out: np.ndarray,
+) -> float:
+    """Fill the means of all indices; return the largest error of a mass, all of which are one."""
+    t = winner.size
     error = 0.0
-    for v in range(count):
+    for v in range(first.size):
         mass, moment = 0.0, 0.0
-        for i in range(size):
+        for i in range(x.size):
             mass += marginal[v, i]
             moment += marginal[v, i] * x[i]
         error = max(error, abs(mass / total - 1.0))
         out[first[v], winner[first[v]]] = moment / mass
     for a in range(t):
         for b in range(a, t):
-            if winner[a] == b or winner[b] == a:
+            if not _loses(winner, a, b):
                 continue
             law = marginal[place[a]] if place[a] == place[b] else earlier[place[a], place[b]]
-            s = _spread(a, b)
+            s = spread_of(a, b)
             mass, moment = 0.0, 0.0
-            for i in range(size):
+            for i in range(x.size):
                 distance = (x[i] - z[a, b]) / s
                 ratio = math.exp(-0.5 * distance * distance - _LOG_SQRT_2PI - logs[a, b, i])
                 mass += law[i]
                 moment += law[i] * ratio
             error = max(error, abs(mass / total - 1.0))
-            out[a, b] = z[a, b] - s * moment / mass
+            out[a, b] = out[b, a] = z[a, b] - s * moment / mass
     for a in range(t):
         w = winner[a]
         out[w, a] = out[a, w] = out[first[place[a]], winner[first[place[a]]]]
-        for b in range(a):
-            if winner[a] != b and winner[b] != a:
-                out[a, b] = out[b, a]
-    if not error < _RESIDUAL:  # also where it is not a number
-        _mode(winner, z, out)
-        return 0.0, math.inf
-    return log_probability + math.log(total), error
+    return error
 
 
 # ---------------------------------------------------------------------------------------------
-# What is left: outputs deep in the wrong tail, or very many tokens.  Given all others, one index is
-# a normal truncated to an interval, so that a Gibbs sampler is exact and never leaves the cone;
-# it starts at the most likely indices, and the means of its conditional laws are averaged.
+# Many sequences
 # ---------------------------------------------------------------------------------------------
-
-
-@njit
-def _interval(h: np.ndarray, winner: np.ndarray, a: int, b: int) -> tuple[float, float]:
-    """Interval of h_ab that the output allows, all other indices given."""
-    t = winner.size
-    low, high = -math.inf, math.inf
-    for side in range(2):
-        row, column = (a, b) if side == 0 else (b, a)
-        if winner[row] == column:
-            for c in range(t):
-                if c != column:
-                    low = max(low, h[row, c])
-        else:
-            high = min(high, h[row, winner[row]])
-        if a == b:
-            break
-    return low, max(low, high)
-
-
-@njit
-def _pressed_together(winner: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """Label the entries; those that a winner shares with its losers at the mode share a label."""
-    t = winner.size
-    label = np.empty((t, t), dtype=np.int64)
-    for a in range(t):
-        for b in range(t):
-            label[a, b] = min(a, b) * t + max(a, b)
-    for _ in range(t * t):
-        for a in range(t):
-            w = winner[a]
-            for c in range(t):
-                if c != w and h[a, w] - h[a, c] < 0.1:
-                    label[a, w] = label[w, a] = min(label[a, w], label[a, c])
-                    label[a, c] = label[c, a] = label[a, w]
-    return label
-
-
-@njit
-def _shift_together(
-    winner: np.ndarray, z: np.ndarray, h: np.ndarray, label: np.ndarray, which: int, uniform: float
-) -> None:
-    """Draw a common shift of the entries with one label from its conditional law."""
-    t = winner.size
-    precision, pull = 0.0, 0.0
-    for a in range(t):
-        for b in range(a, t):
-            if label[a, b] == which:
-                weight = 0.5 if a == b else 1.0
-                precision += weight
-                pull += weight * (z[a, b] - h[a, b])
-    low, high = -math.inf, math.inf
-    for a in range(t):
-        w = winner[a]
-        for c in range(t):
-            gap = h[a, w] - h[a, c]
-            if label[a, w] == which and label[a, c] != which:
-                low = max(low, -gap)
-            elif label[a, w] != which and label[a, c] == which:
-                high = min(high, gap)
-    centre, s = pull / precision, 1.0 / math.sqrt(precision)
-    draw, _ = truncated_normal((low - centre) / s, (max(low, high) - centre) / s, uniform)
-    move = min(max(centre + s * draw, low), high)
-    for a in range(t):
-        for b in range(t):
-            if label[a, b] == which:
-                h[a, b] += move
-
-
-@njit
-def _gibbs(
-    winner: np.ndarray,
-    z: np.ndarray,
-    h: np.ndarray,
-    uniforms: np.ndarray,
-    shift: float,
-    means: np.ndarray,
-) -> None:
-    """Fill the means of E[h | y] over the two halves of a chain that starts at h.
-
-    Entries that are pressed against each other move by little one at a time: they also move
-    together, once a sweep.
-    """
-    t = winner.size
-    label = _pressed_together(winner, h)
-    burn = uniforms.shape[0] // 5
-    half = (uniforms.shape[0] - burn) // 2
-    for a in range(t):
-        for b in range(t):
-            means[0, a, b] = means[1, a, b] = 0.0
-    for sweep in range(burn + 2 * half):
-        for a in range(t):
-            for b in range(a, t):
-                if label[a, b] == a * t + b:
-                    u = uniforms[sweep, t * (t + 1) // 2 + label[a, b]] + shift
-                    _shift_together(winner, z, h, label, a * t + b, u - math.floor(u))
-        position = 0
-        for a in range(t):
-            for b in range(a, t):
-                s = _spread(a, b)
-                low, high = _interval(h, winner, a, b)
-                u = uniforms[sweep, position] + shift
-                draw, mean = truncated_normal(
-                    (low - z[a, b]) / s, (high - z[a, b]) / s, u - math.floor(u)
-                )
-                position += 1
-                h[a, b] = h[b, a] = min(max(z[a, b] + s * draw, low), high)
-                if sweep >= burn:
-                    which = 0 if sweep < burn + half else 1
-                    means[which, a, b] += (z[a, b] + s * mean) / half
-    for a in range(t):
-        for b in range(a):
-            means[0, a, b], means[1, a, b] = means[0, b, a], means[1, b, a]
 
 
 @njit
@@ -470,32 +437,62 @@ def posterior_means(
     out: np.ndarray,
     error: np.ndarray,
     log_probability: np.ndarray,
-) -> int:
+) -> None:
     """Fill means, root mean square errors and log P(y), in units of sqrt(V), for n sequences.
 
-    Returns the first sequence whose output no symmetric indices have, or -1.  Where the sampler
-    was needed log P(y) is nan.
+    Where the sampler was needed log P(y) is nan.
     """
     n, t = winners.shape
     means = np.empty((2, t, t))
     for k in range(n):
-        if not is_possible(winners[k]):
-            return k
         error[k] = math.inf
         if t <= MOST_TOKENS:
-            log_probability[k], error[k] = _posterior(winners[k], z[k], out[k])
+            log_probability[k], error[k] = posterior(winners[k], z[k], out[k])
         else:
             _mode(winners[k], z[k], out[k])
         if error[k] == math.inf:
             log_probability[k] = math.nan
             # one table of uniforms, shifted by another multiple of the golden ratio each time
-            _gibbs(winners[k], z[k], out[k], uniforms, 0.61803398874989485 * k, means)
+            gibbs(winners[k], z[k], out[k], uniforms, 0.61803398874989485 * k, means)
             square = 0.0
             for a in range(t):
                 for b in range(t):
                     out[k, a, b] = 0.5 * (means[0, a, b] + means[1, a, b])
                     square += 0.25 * (means[0, a, b] - means[1, a, b]) ** 2
             error[k] = math.sqrt(square) / t
+
+
+def sequence_means(
+    winners: Any, omega: FloatArray, variance: float, sweeps: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return E[h | y] and its root mean square error per sequence, for winners of shape (n, T)."""
+    refuse_impossible("y", winners)
+    n, t = winners.shape
+    unit = math.sqrt(variance)
+    means = np.empty((n, t, t))
+    error, log_probability = np.empty(n), np.empty(n)
+    uniforms = np.random.default_rng(0).random((sweeps, t * (t + 1) // 2 + t * t))
+    posterior_means(
+        np.ascontiguousarray(winners), omega / unit, uniforms, means, error, log_probability
+    )
+    return unit * means, unit * error
+
+
+def refuse_impossible(name: str, winners: Any) -> None:
+    """Raise ValueError if no symmetric indices have these winners, shape (n, T)."""
+    bad = _first_impossible(np.ascontiguousarray(winners))
+    if bad >= 0:
+        raise ValueError(
+            f"{name} must be the hardmax of symmetric indices, got rows with winners "
+            f"{winners[bad].tolist()} in sequence {bad}, which no symmetric matrix has"
+        )
+
+
+@njit
+def _first_impossible(winners: np.ndarray) -> int:
+    for k in range(winners.shape[0]):
+        if not is_possible(winners[k]):
+            return k
     return -1
 
 
@@ -511,7 +508,7 @@ def start_of_information(outputs: np.ndarray, curvature: bool) -> np.ndarray:
     result = np.zeros((outputs.shape[0], 3))
     z, mean, other = np.zeros((t, t)), np.empty((t, t)), np.empty((t, t))
     for y in range(outputs.shape[0]):
-        result[y, 0] = _posterior(outputs[y], z, mean)[0]
+        result[y, 0] = posterior(outputs[y], z, mean)[0]
         # half of the sum over the full matrix: a diagonal index has variance 2, any other is double
         for a in range(t):
             for b in range(t):
@@ -520,11 +517,11 @@ def start_of_information(outputs: np.ndarray, curvature: bool) -> np.ndarray:
             continue
         for a in range(t):
             for b in range(a, t):
-                s = _spread(a, b)
+                s = spread_of(a, b)
                 z[a, b] = z[b, a] = step * s
-                _posterior(outputs[y], z, mean)
+                posterior(outputs[y], z, mean)
                 z[a, b] = z[b, a] = -step * s
-                _posterior(outputs[y], z, other)
+                posterior(outputs[y], z, other)
                 z[a, b] = z[b, a] = 0.0
                 for c in range(t):
                     for d in range(t):  # the covariance of h_cd with h~_ab, less that before y

@@ -9,7 +9,7 @@ import numpy as np
 from aimlib._compile import njit
 
 _SQRT_HALF = math.sqrt(0.5)
-_INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @njit
@@ -19,18 +19,46 @@ def normal_cdf(x: float) -> float:
 
 @njit
 def normal_pdf(x: float) -> float:
-    return _INVERSE_SQRT_2PI * math.exp(-0.5 * x * x)
+    return INVERSE_SQRT_2PI * math.exp(-0.5 * x * x)
 
 
 @njit
 def log_normal_cdf(x: float) -> float:
     if x > -30.0:
         return math.log(0.5 * math.erfc(-x * _SQRT_HALF))
+    return -0.5 * x * x + math.log(-INVERSE_SQRT_2PI / x * _tail_series(x))
+
+
+@njit
+def _tail_series(x: float) -> float:
+    """-x Phi(x)/phi(x) deep in the lower tail, 1 - 1/x^2 + 3/x^4 - ..."""
     square = 1.0 / (x * x)
-    series = 1.0 - square * (
+    return 1.0 - square * (
         1.0 - 3.0 * square * (1.0 - 5.0 * square * (1.0 - 7.0 * square * (1.0 - 9.0 * square)))
     )
-    return -0.5 * x * x + math.log(-_INVERSE_SQRT_2PI / x * series)
+
+
+@njit
+def mills(x: float) -> float:
+    """phi(x)/Phi(x), the mean shift of a standard normal that is known to exceed -x."""
+    if x > -30.0:
+        return normal_pdf(x) / normal_cdf(x)
+    return -x / _tail_series(x)
+
+
+@njit
+def sign_information(x: float) -> float:
+    """phi(x)^2/(Phi(x) Phi(-x)), what the sign of a normal of mean x and variance 1 says of it."""
+    return mills(x) * mills(-x)
+
+
+@njit
+def sign_information_of(x: np.ndarray) -> np.ndarray:
+    """:func:`sign_information` of every entry of a vector."""
+    out = np.empty(x.size)
+    for i in range(x.size):
+        out[i] = sign_information(x[i])
+    return out
 
 
 @njit
@@ -50,7 +78,7 @@ def truncated_normal(low: float, high: float, uniform: float) -> tuple[float, fl
         return (-middle, -middle) if flip else (middle, middle)
     below = math.exp(-0.5 * low * low - log_mass) if low > -math.inf else 0.0
     above = math.exp(-0.5 * high * high - log_mass) if high < math.inf else 0.0
-    mean = _INVERSE_SQRT_2PI * (below - above)
+    mean = INVERSE_SQRT_2PI * (below - above)
     mean = min(max(mean, low), high)
     probability = math.exp(log_high) * (share + uniform * (1.0 - share))
     if probability > 1e-290:
@@ -122,7 +150,7 @@ def _normal_quantile_of_log(target: float, low: float, high: float) -> float:
             high = x
         else:
             low = x
-        slope = math.exp(-0.5 * x * x - value) * _INVERSE_SQRT_2PI if x > -30.0 else -x
+        slope = math.exp(-0.5 * x * x - value) * INVERSE_SQRT_2PI if x > -30.0 else -x
         following = x - (value - target) / slope if slope > 0.0 else low
         if not low < following < high:
             following = 0.5 * (low + high)

@@ -96,6 +96,20 @@ def symmetric_matrix(name: str, value: Any, *, tolerance: float = 1e-9) -> Float
     return matrix
 
 
+def covariance(name: str, value: Any, size: int) -> FloatArray:
+    """Return ``value`` as a positive definite (size, size) array, or raise ``ValueError``."""
+    matrix = symmetric_matrix(name, value)
+    if matrix.shape != (size, size) or np.linalg.eigvalsh(matrix)[0] <= 0.0:
+        raise ValueError(
+            f"{name} must be a positive definite matrix of shape {(size, size)}, got {value!r}"
+        )
+    if np.diag(matrix).min() < 1e-100 or np.diag(matrix).max() > 1e100:
+        raise ValueError(
+            f"{name} must have diagonal entries between 1e-100 and 1e100, got {value!r}"
+        )
+    return matrix
+
+
 def generator(name: str, value: Any) -> np.random.Generator:
     """Return a ``Generator`` from a Generator, a SeedSequence or a non-negative integer seed."""
     if isinstance(value, np.random.Generator):

@@ -20,221 +20,36 @@ computer; the chapter "Message passing" explains which three, and why the form a
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from aimlib import _validation as check
+from aimlib import _pairs as pairs
 from aimlib._compile import njit
+from aimlib._datasets import SequenceData
+from aimlib._iteration import AMPResult, Callback, Denoised, Observation, Problem, iterate
+from aimlib._shrinkage import CONTINUATIONS, Continuation, denoise_symmetric
 from aimlib._validation import FloatArray
-from aimlib.channels import Channel, Informative, output_function
-from aimlib.model import TOKEN_LAWS, AttentionIndexedModel, Dataset, attention_indices
-from aimlib.priors import Denoised, Estimated, Prior
+from aimlib.channels import Channel, output_function
+from aimlib.priors import Prior
 
-__all__ = ["AMPResult", "StreamedDataset", "amp"]
-
-Denoiser = Literal["tangent", "clip", "edge", "resolvent", "empirical"]
-_DENOISERS = ("tangent", "clip", "edge", "resolvent", "empirical")
-_BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
-_LEAST_DAMPING, _MOST_DAMPING = 0.3, 0.95
-_FALL = 0.02  # share by which the undamped part grows when two steps agree
-_NOISE_FLOOR = 0.25  # measured noise over that of the response: four times the data, at most
-_ABSOLUTE_BELOW = 1e-4  # share of the prior variance below which the tolerance is absolute
-_CONTRADICTION = 10.0  # factor between the squares of g and their expectation, either way
-_OUT_OF_RANGE = 1e4  # self-overlap, relative to the second moment, that counts as divergence
-
-
-# ---------------------------------------------------------------------------------------------
-# Data sets larger than memory
-# ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StreamedDataset:
-    r"""Sequences whose tokens are never held in memory: a block of them is made when needed.
-
-    What is held is :math:`O(d^2)`: the outputs, ``n T^2`` numbers with :math:`n=\alpha d^2`, and
-    the teacher.
-
-    Parameters
-    ----------
-    source : callable
-        ``source(k)`` returns the tokens of block k, shape (block, T, d); the last may be shorter.
-    block : int
-        Sequences in a block.
-    outputs : array, shape (n, T, T)
-    dimension : int
-        Embedding dimension d.
-    teacher : array, shape (d, d), optional
-
-    Examples
-    --------
-    >>> from aimlib import AttentionIndexedModel, SoftmaxChannel, WishartPrior
-    >>> model = AttentionIndexedModel(20, WishartPrior(0.5), SoftmaxChannel(tokens=2))
-    >>> data = StreamedDataset.regenerate(model, 0.5, seed=1, block=64)
-    >>> data.outputs.shape, data.source(0).shape, data.source(3).shape
-    ((200, 2, 2), (64, 2, 20), (8, 2, 20))
-    """
-
-    source: Callable[[int], FloatArray]
-    block: int
-    outputs: FloatArray
-    dimension: int
-    teacher: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        check.integer("block", self.block, low=1)
-        d = check.integer("dimension", self.dimension, low=1)
-        outputs = check.reals("outputs", self.outputs)
-        if outputs.ndim != 3 or outputs.shape[1] != outputs.shape[2] or 0 in outputs.shape:
-            raise ValueError(f"outputs must have shape (n, T, T), got shape {outputs.shape}")
-        object.__setattr__(self, "outputs", outputs)
-        if self.teacher is not None:
-            teacher = check.symmetric_matrix("teacher", self.teacher)
-            if teacher.shape != (d, d):
-                raise ValueError(f"teacher must have shape {(d, d)}, got shape {teacher.shape}")
-            object.__setattr__(self, "teacher", teacher)
-
-    @classmethod
-    def regenerate(
-        cls,
-        model: AttentionIndexedModel,
-        sample_complexity: float,
-        seed: int,
-        block: int = 1024,
-    ) -> StreamedDataset:
-        """Draw every block again from its own seed in each pass: no disk, no memory.
-
-        Parameters
-        ----------
-        model : AttentionIndexedModel
-        sample_complexity : float
-            alpha > 0, large enough for at least one sequence.
-        seed : int
-            The only source of randomness; every block has its own stream.
-        block : int
-            Sequences in a block.
-        """
-        alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
-        root = check.integer("seed", seed, low=0)
-        size = check.integer("block", block, low=1)
-        d, t = model.dimension, model.channel.tokens
-        n = round(alpha * d * d)
-        if n < 1:
-            raise ValueError(
-                f"sample_complexity must be at least 0.5/dimension^2 = {0.5 / d**2:g}, "
-                f"got {alpha!r}"
-            )
-        teacher = model.prior.sample(d, np.random.default_rng([root, 0]))
-
-        def source(k: int) -> FloatArray:
-            rng = np.random.default_rng([root, 1, k])
-            return TOKEN_LAWS[model.token_law](rng, (min(size, n - k * size), t, d))
-
-        outputs = np.empty((n, t, t))
-        for k in range(-(-n // size)):
-            noise = np.random.default_rng([root, 2, k])
-            indices = attention_indices(source(k), teacher)
-            outputs[k * size : (k + 1) * size] = model.channel.output(indices, noise)
-        return cls(source, size, outputs, d, teacher)
-
-    @classmethod
-    def mapped(
-        cls,
-        tokens: np.ndarray[Any, Any],
-        outputs: ArrayLike,
-        teacher: ArrayLike | None = None,
-        block: int = 1024,
-    ) -> StreamedDataset:
-        """Read blocks of an array that may be mapped from a file (``numpy.load(mmap_mode="r")``).
-
-        Parameters
-        ----------
-        tokens : array, shape (n, T, d)
-            Not copied; each block is converted to float64 when it is read.
-        outputs : array, shape (n, T, T)
-        teacher : array, shape (d, d), optional
-        block : int
-            Sequences in a block.
-        """
-        shown = check.reals("outputs", outputs)
-        if tokens.ndim != 3 or shown.shape[:1] + shown.shape[-1:] != tokens.shape[:2]:
-            raise ValueError(
-                f"tokens must have shape (n, T, d) with n and T of outputs, {shown.shape}, "
-                f"got shape {tokens.shape}"
-            )
-        size = check.integer("block", block, low=1)
-
-        def source(k: int) -> FloatArray:
-            return check.reals("tokens", tokens[k * size : (k + 1) * size])
-
-        known = None if teacher is None else check.symmetric_matrix("teacher", teacher)
-        return cls(source, size, shown, int(tokens.shape[2]), known)
-
-
-# ---------------------------------------------------------------------------------------------
-# Result
-# ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AMPResult:
-    """Where message passing ended, and how it got there.
-
-    Attributes
-    ----------
-    estimate : array, shape (d, d)
-        The last finite iterate.
-    estimation_error : float or None
-        ||S - estimate||_F^2/d; None when the data set has no teacher.
-    predicted_error : float
-        The error that the algorithm claims, mmse of its measured noise; needs no teacher.
-    status : {"converged", "stalled", "diverged"}
-        "converged" when the residual fell below the tolerance, "stalled" when it did not within
-        the iterations allowed, "diverged" when an iterate left all bounds or when the squares of g
-        are off tenfold from what the claimed error asks: a fixed point that contradicts itself.
-    converged : bool
-        Whether status is "converged".
-    iterations : int
-        Iterations done.
-    history : dict of str to array, shape (iterations,)
-        Entry t belongs to iteration t + 1.  "predicted_error"; "noise" Delta; "onsager" b;
-        "damping"; "overlap" ||estimate||_F^2/d; "residual" ||D(R) - estimate||_F^2/d, which damping
-        does not shrink; "consistency", the squares of g over their expectation at V, which is 1
-        where the posterior is right; with a teacher "estimation_error" of the undamped D(R).
-    """
-
-    estimate: FloatArray
-    estimation_error: float | None
-    predicted_error: float
-    status: Literal["converged", "stalled", "diverged"]
-    converged: bool
-    iterations: int
-    history: dict[str, FloatArray]
-
-
-# ---------------------------------------------------------------------------------------------
-# The iteration
-# ---------------------------------------------------------------------------------------------
+__all__ = ["AMPResult", "Problem", "amp", "iterate"]
 
 
 def amp(
-    dataset: Dataset | StreamedDataset,
+    dataset: SequenceData,
     prior: Prior,
     channel: Channel,
     *,
     iterations: int = 200,
     tolerance: float = 1e-6,
     damping: float | None = None,
-    denoiser: Denoiser = "tangent",
+    denoiser: Continuation = "tangent",
     onsager: Literal["divergence", "limit"] = "divergence",
     noise: Literal["residual", "response"] = "residual",
     response: Literal["channel", "squares"] = "channel",
-    callback: Callable[[int, dict[str, float]], object] | None = None,
+    callback: Callback | None = None,
     progress: bool = False,
 ) -> AMPResult:
     r"""Estimate the attention weights by approximate message passing (``amp:iteration``).
@@ -301,24 +116,18 @@ def amp(
     >>> result.status, result.estimation_error < 1e-6
     ('converged', True)
     """
-    _check_options(dataset, channel, denoiser, onsager, noise, response)
-
-    def sweep(
-        estimate: FloatArray, reaction: float, variance: float, g: FloatArray
-    ) -> tuple[FloatArray, float]:
-        return _pass(dataset, channel, estimate, reaction, variance, g)
-
-    problem = Problem(
-        prior=prior,
-        channel=channel,
-        start=prior.mean_eigenvalue * np.eye(dataset.dimension),
-        outputs_shape=dataset.outputs.shape,
-        teacher=dataset.teacher,
-        sweep=sweep,
-        denoise=lambda observed, delta: _denoise(observed, delta, prior, denoiser),
-    )
+    pairs.match(prior, channel, ("dataset", dataset), weights="symmetric")
+    pairs.match_tokens(channel, dataset, (channel.tokens,))
+    for name, value, allowed in (
+        ("denoiser", denoiser, CONTINUATIONS),
+        ("onsager", onsager, ("divergence", "limit")),
+        ("noise", noise, ("residual", "response")),
+        ("response", response, ("channel", "squares")),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
     return iterate(
-        problem,
+        SymmetricProblem(dataset, prior, channel, denoiser),
         iterations=iterations,
         tolerance=tolerance,
         damping=damping,
@@ -330,166 +139,45 @@ def amp(
     )
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What the iteration needs to know of a model, whatever the shape of its weights.
+class SymmetricProblem:
+    """One symmetric matrix behind a channel of its indices."""
 
-    Attributes
-    ----------
-    prior, channel
-        Their state evolution.
-    start : array, shape (d, d') or (d, d)
-        The estimate without data.
-    outputs_shape : tuple
-        Shape of g, with the number of sequences first.
-    teacher : array of the shape of ``start``, or None
-    sweep : callable
-        ``sweep(estimate, reaction, variance, g)`` updates g in place and returns sum of g Z and the
-        weighted squares of g.
-    denoise : callable
-        ``denoise(R, noise)`` returns D(R) and its divergence.
-    """
+    def __init__(
+        self, dataset: SequenceData, prior: Prior, channel: Channel, denoiser: Continuation
+    ) -> None:
+        self.dataset, self.prior, self.channel, self.denoiser = dataset, prior, channel, denoiser
+        self.start = prior.mean_eigenvalue * np.eye(dataset.dimension)
+        self.teacher = dataset.teacher
+        self.variances = np.array([prior.variance])
+        self.second_moment = prior.second_moment
+        self.coordinate_variance = pairs.coordinate_variance(prior)
+        freedom = prior.degrees_of_freedom * dataset.dimension**2
+        self.parameters = freedom / self.coordinate_variance
+        self.g = np.zeros((len(dataset.outputs), 1, channel.tokens, channel.tokens))
 
-    prior: Estimated
-    channel: Informative
-    start: FloatArray
-    outputs_shape: tuple[int, ...]
-    teacher: FloatArray | None
-    sweep: Callable[[FloatArray, float, float, FloatArray], tuple[FloatArray, float]]
-    denoise: Callable[[FloatArray, float], tuple[FloatArray, float]]
+    def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
+        """One pass over the tokens, with the response of the channel information."""
+        variance = float(error[0, 0])
 
+        def output(rows: slice, omega: FloatArray) -> FloatArray:
+            y = self.dataset.outputs[rows]
+            return output_function(self.channel, y, omega[:, 0], variance)[:, None]
 
-def iterate(
-    problem: Problem,
-    *,
-    iterations: int,
-    tolerance: float,
-    damping: float | None,
-    onsager: str = "divergence",
-    noise: str = "residual",
-    response: str = "channel",
-    settle: float = 1.0,
-    callback: Callable[[int, dict[str, float]], object] | None = None,
-    progress: bool = False,
-) -> AMPResult:
-    """Run the iteration on a problem; arguments as in :func:`amp`.
+        fields, squares = symmetric_pass(self.dataset, estimate, reaction, self.g, output)
+        n, d, total = len(self.g), estimate.shape[1], self.second_moment
+        c = float(self.channel.information_at(min(variance, total), total))
+        return Observation(fields, squares, np.array([[n / d * c / variance]]))
 
-    ``settle`` is the factor by which every rise of the adaptive damping slows its later falls:
-    below 1 a damping that has to rise again and again comes to rest.
-    """
-    most = check.integer("iterations", iterations, low=1)
-    tol = check.real("tolerance", tolerance, low=0.0, open_low=True)
-    if damping is not None:
-        check.real("damping", damping, low=0.0, high=1.0, open_high=True)
-    prior, channel, estimate, teacher = (
-        problem.prior,
-        problem.channel,
-        problem.start,
-        problem.teacher,
-    )
-    d, n = estimate.shape[0], problem.outputs_shape[0]
-    g = np.zeros(problem.outputs_shape)
-    variance, reaction = prior.variance, 0.0
-    keep = _LEAST_DAMPING if damping is None else float(damping)
-    last_step: FloatArray | None = None
-    fall = _FALL
-    records: list[dict[str, float]] = []
-    status: Literal["converged", "stalled", "diverged"] = "stalled"
-    bar = _progress_bar(most, progress)
-    for iteration in range(1, most + 1):
-        total, squares = problem.sweep(estimate, reaction, variance, g)
-        c = channel.information_at(min(variance, prior.second_moment), prior.second_moment)
-        expected = n / d * float(c) / variance
-        slope = expected if response == "channel" else squares / d
-        if slope <= 0.0 or not (math.isfinite(slope) and np.isfinite(total).all()):
-            status = "diverged"
-            break
-        delta = d / (prior.coordinate_noise * slope)
-        if noise == "residual":
-            # outputs that a small set can fit exactly must not make the belief collapse
-            measured = squares / (prior.coordinate_noise * slope * slope)
-            delta = max(measured, _NOISE_FLOOR * delta)
-        denoised, divergence = problem.denoise(estimate + total / slope, delta)
-        step = denoised - estimate
-        if damping is None:
-            before, keep = keep, _adapt(keep, step, last_step, fall)
-            fall *= settle if keep > before else 1.0
-        predicted = prior.mmse(float(delta))
-        reaction = divergence / (d * slope) if onsager == "divergence" else predicted
-        record = {
-            "predicted_error": predicted,
-            "noise": float(delta),
-            "onsager": float(reaction),
-            "damping": keep,
-            "overlap": float(np.sum(denoised * denoised)) / d,
-            "residual": float(np.sum(step * step)) / d,
-            "consistency": squares / (d * expected),
-        }
-        if teacher is not None:
-            record["estimation_error"] = float(np.sum((denoised - teacher) ** 2)) / d
-        if not record["overlap"] < _OUT_OF_RANGE * prior.second_moment:
-            status = "diverged"
-            break
-        records.append(record)
-        _report(iteration, record, callback, bar)
-        if record["residual"] <= tol * max(predicted, _ABSOLUTE_BELOW * prior.variance):
-            estimate = denoised
-            status = "converged" if _is_sound(record, prior, channel) else "diverged"
-            break
-        estimate = estimate + (1.0 - keep) * step
-        variance = max(keep * variance + (1.0 - keep) * predicted, 1e-290)
-        last_step = step
-    if bar is not None:
-        bar.close()
-    return _result(problem, estimate, status, records)
+    def denoise(self, observed: FloatArray, noise: FloatArray) -> Denoised:
+        """The optimal denoiser, continued outside the limiting support."""
+        delta = float(noise[0, 0])
+        estimate, divergence = denoise_symmetric(observed[0], delta, self.prior, self.denoiser)
+        predicted = np.array([[self.prior.mmse(delta)]])
+        return Denoised(estimate[None], np.array([[divergence]]), predicted)
 
-
-def _is_sound(record: dict[str, float], prior: Estimated, channel: Informative) -> bool:
-    """Whether the squares of g are what the claimed error asks for, up to a factor.
-
-    Where recovery is perfect the error may fall faster than the damped belief: small squares are
-    then no contradiction.
-    """
-    recovered = (
-        record["predicted_error"] < _ABSOLUTE_BELOW * prior.variance
-        and float(channel.information_at(0.0, prior.second_moment)) > 0.0
-    )
-    least = 0.0 if recovered else 1.0 / _CONTRADICTION
-    return least <= record["consistency"] <= _CONTRADICTION
-
-
-def _adapt(keep: float, step: FloatArray, last: FloatArray | None, fall: float = _FALL) -> float:
-    """Damp more when the step turns round without shrinking, less when two steps agree."""
-    if last is None:
-        return keep
-    size, last_size = float(np.sum(step * step)), float(np.sum(last * last))
-    cosine = float(np.sum(step * last)) / math.sqrt(size * last_size) if size * last_size else 0.0
-    if cosine < 0.0 and size > 0.9 * last_size:
-        return min(1.0 - 0.75 * (1.0 - keep), _MOST_DAMPING)
-    if cosine > 0.5:
-        return max(1.0 - (1.0 + fall) * (1.0 - keep), _LEAST_DAMPING)
-    return keep
-
-
-def _result(
-    problem: Problem,
-    estimate: FloatArray,
-    status: Literal["converged", "stalled", "diverged"],
-    records: list[dict[str, float]],
-) -> AMPResult:
-    history = {name: np.array([r[name] for r in records]) for name in (records or [{}])[0]}
-    error = None
-    if problem.teacher is not None:
-        error = float(np.sum((estimate - problem.teacher) ** 2)) / estimate.shape[0]
-    return AMPResult(
-        estimate=estimate,
-        estimation_error=error,
-        predicted_error=records[-1]["predicted_error"] if records else problem.prior.variance,
-        status=status,
-        converged=status == "converged",
-        iterations=len(records),
-        history=history,
-    )
+    def can_recover(self) -> bool:
+        """Whether an output still says something when its indices are nearly known."""
+        return float(self.channel.information_at(0.0, self.second_moment)) > 0.0
 
 
 # ---------------------------------------------------------------------------------------------
@@ -497,61 +185,48 @@ def _result(
 # ---------------------------------------------------------------------------------------------
 
 
-def _blocks(dataset: Dataset | StreamedDataset) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield the rows of each block and its tokens."""
-    n, t = dataset.outputs.shape[:2]
-    d = dataset.dimension
-    if isinstance(dataset, Dataset):
-        size = max(_BLOCK_BYTES // (8 * t * d), 64)
-        for start in range(0, n, size):
-            rows = slice(start, min(start + size, n))
-            yield rows, dataset.tokens[rows]
-        return
-    for k in range(-(-n // dataset.block)):
-        rows = slice(k * dataset.block, min((k + 1) * dataset.block, n))
-        tokens = np.ascontiguousarray(dataset.source(k), dtype=np.float64)
-        if tokens.shape != (rows.stop - rows.start, t, d):
-            raise ValueError(
-                f"source must return tokens of shape {(rows.stop - rows.start, t, d)} for block "
-                f"{k}, got shape {tokens.shape}"
-            )
-        yield rows, tokens
-
-
-def _pass(
-    dataset: Dataset | StreamedDataset,
-    channel: Channel,
-    estimate: FloatArray,
-    reaction: float,
-    variance: float,
+def symmetric_pass(
+    dataset: SequenceData,
+    estimates: FloatArray,
+    reaction: FloatArray,
     g: FloatArray,
-) -> tuple[FloatArray, float]:
-    """Update g in place; return sum of g Z, shape (d, d), and sum of (1 + delta) g^2, a <= b.
+    output: Callable[[slice, FloatArray], FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """Update g, shape (n, L, T, T), in place; return sums of g Z, (L, d, d), and of g g^T, (L, L).
 
-    Every block is read once for both matrix products, while it is in the cache.
+    Every block is read once for all matrix products, while it is in the cache.  ``output`` returns
+    the new g of a block from its rows and its omega.  Squares count pairs a <= b with 1 + delta_ab.
     """
-    d, t = dataset.dimension, channel.tokens
+    count, d = estimates.shape[:2]
+    t = g.shape[-1]
     weights = 1.0 + np.eye(t)
-    total = np.zeros((d, d))
-    squares, diagonal = 0.0, 0.0
-    for rows, tokens in _blocks(dataset):
+    fields, squares = np.zeros((count, d, d)), np.zeros((count, count))
+    diagonal = np.zeros(count)
+    halves = np.sqrt(0.5 + 1.5 * np.eye(t))
+    for rows, (tokens,) in dataset.blocks():
         m = tokens.shape[0]
         flat = tokens.reshape(m * t, d)
-        projected = (flat @ estimate).reshape(m, t, d)
-        omega = np.empty((m, t, t))
-        _contract(tokens, projected, omega)
-        omega -= np.trace(estimate) * np.eye(t)
+        omega = np.empty((m, count, t, t))
+        for k, estimate in enumerate(estimates):
+            projected = (flat @ estimate).reshape(m, t, d)
+            _contract(tokens, projected, omega[:, k])
+            omega[:, k] -= np.trace(estimate) * np.eye(t)
         omega /= math.sqrt(d)
-        omega -= weights * reaction * g[rows]
-        block = output_function(channel, dataset.outputs[rows], omega, variance)
+        omega -= weights * _mixed(reaction, g[rows])
+        block = output(rows, omega)
         g[rows] = block
-        squares += _weighted_squares(block)
-        diagonal += float(np.trace(block, axis1=1, axis2=2).sum())
-        _combine(tokens, 0.5 * weights * block, projected)  # projected now holds G X
-        total += flat.T @ projected.reshape(m * t, d)
-    total = 0.5 * (total + total.T)
-    total[np.diag_indices(d)] -= diagonal
-    return total / math.sqrt(d), squares
+        squares += _weighted_squares(block, halves)
+        for k in range(count):
+            diagonal[k] += float(np.trace(block[:, k], axis1=1, axis2=2).sum())
+            _combine(tokens, 0.5 * weights * block[:, k], projected)  # projected now holds G X
+            fields[k] += flat.T @ projected.reshape(m * t, d)
+    fields = 0.5 * (fields + fields.transpose(0, 2, 1))
+    fields[:, np.arange(d), np.arange(d)] -= diagonal[:, None]
+    return fields / math.sqrt(d), squares
+
+
+def _mixed(reaction: FloatArray, g: FloatArray) -> FloatArray:
+    return reaction * g if reaction.size == 1 else np.einsum("lm,nmab->nlab", reaction, g)
 
 
 def _contract(tokens: FloatArray, projected: FloatArray, out: FloatArray) -> None:
@@ -575,122 +250,10 @@ def _combine(tokens: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
                     out[k, a, i] += weight * tokens[k, b, i]
 
 
-def _weighted_squares(g: FloatArray) -> float:
-    """Sum over a <= b of (1 + delta_ab) g_ab^2."""
-    diagonal = np.diagonal(g, axis1=1, axis2=2)
-    return float(0.5 * np.sum(g * g) + 1.5 * np.sum(diagonal * diagonal))
-
-
-# ---------------------------------------------------------------------------------------------
-# The prior side: the matrix denoiser and its divergence
-# ---------------------------------------------------------------------------------------------
-
-
-def _denoise(
-    observed: FloatArray, delta: float, prior: Prior, denoiser: Denoiser
-) -> tuple[FloatArray, float]:
-    """Return D(R) and div D: the sum of dD_ij/dR_ij over i <= j (amp:divergence)."""
-    eigenvalues, vectors = np.linalg.eigh(observed)
-    values = shrink(eigenvalues, delta, prior, denoiser)
-    if denoiser == "empirical":  # each value depends on all eigenvalues; differences do for slopes
-        slopes = np.gradient(values, eigenvalues) if eigenvalues.size > 1 else np.zeros(1)
-    else:
-        slopes = shrink_slopes(eigenvalues, delta, prior, denoiser)
-    estimate = (vectors * values) @ vectors.T
-    return 0.5 * (estimate + estimate.T), _spectral_divergence(eigenvalues, values, slopes)
-
-
-def shrink(lam: FloatArray, delta: float, prior: Denoised, denoiser: Denoiser) -> FloatArray:
-    """Return D(lambda) with the chosen continuation outside the support."""
-    if denoiser == "empirical":
-        smooth = math.sqrt(2.0 * delta) * lam.size ** (-1.0 / 3.0)
-        gaps = lam[:, None] - lam
-        real = np.sum(gaps / (gaps * gaps + smooth * smooth), axis=1) / lam.size
-        return np.asarray(lam - 2.0 * delta * real)
-    if denoiser == "edge" or denoiser == "resolvent":
-        return prior.shrink(lam, delta, denoiser)
-    edges = prior.support(delta).ravel()
-    nearest = np.argmin(np.abs(lam[:, None] - edges), axis=1)
-    inside = np.searchsorted(edges, lam) % 2 == 1
-    values = prior.shrink(np.where(inside, lam, edges[nearest]), delta, "edge")
-    if denoiser == "tangent":
-        inward = np.repeat(1e-4 * np.diff(edges)[::2], 2) * np.tile([1.0, -1.0], edges.size // 2)
-        ends, near = prior.shrink(np.stack([edges, edges + inward]), delta, "edge")
-        slopes = ((near - ends) / inward)[nearest]
-        values = values + np.where(inside, 0.0, slopes * (lam - edges[nearest]))
-    return values
-
-
-def shrink_slopes(lam: FloatArray, delta: float, prior: Denoised, denoiser: Denoiser) -> FloatArray:
-    """Return D'(lambda) of the denoiser that is applied, by central differences."""
-    reach = 1e-4 * math.sqrt(delta)
-    above = shrink(lam + reach, delta, prior, denoiser)
-    below = shrink(lam - reach, delta, prior, denoiser)
-    return np.asarray((above - below) / (2.0 * reach))
-
-
-@njit
-def _spectral_divergence(lam: np.ndarray, values: np.ndarray, slopes: np.ndarray) -> float:
-    """Sum of D'(lam_i) and, over pairs, of (D_i - D_j)/(lam_i - lam_j)."""
-    scale = 1e-13 * (abs(lam[0]) + abs(lam[-1]))
-    total = 0.0
-    for i in range(lam.size):
-        total += slopes[i]
-        for j in range(i):
-            gap = lam[i] - lam[j]
-            if gap > scale:
-                total += (values[i] - values[j]) / gap
-            else:
-                total += 0.5 * (slopes[i] + slopes[j])
-    return total
-
-
-# ---------------------------------------------------------------------------------------------
-# The border
-# ---------------------------------------------------------------------------------------------
-
-
-def _check_options(
-    dataset: Dataset | StreamedDataset,
-    channel: Channel,
-    denoiser: str,
-    onsager: str,
-    noise: str,
-    response: str,
-) -> None:
-    if not isinstance(dataset, (Dataset, StreamedDataset)):
-        raise TypeError(f"dataset must be a Dataset or StreamedDataset, got {type(dataset)!r}")
-    if dataset.outputs.shape[1] != channel.tokens:
-        raise ValueError(
-            f"channel must have the {dataset.outputs.shape[1]} tokens of the dataset, "
-            f"got tokens = {channel.tokens}"
-        )
-    for name, value, allowed in (
-        ("denoiser", denoiser, _DENOISERS),
-        ("onsager", onsager, ("divergence", "limit")),
-        ("noise", noise, ("residual", "response")),
-        ("response", response, ("channel", "squares")),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-
-
-def _progress_bar(total: int, wanted: bool) -> Any:
-    if not wanted or "ipykernel" in sys.modules:
-        return None
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit="iteration")
-
-
-def _report(
-    iteration: int,
-    record: dict[str, float],
-    callback: Callable[[int, dict[str, float]], object] | None,
-    bar: Any,
-) -> None:
-    if callback is not None:
-        callback(iteration, dict(record))
-    if bar is not None:
-        bar.update()
-        bar.set_postfix(predicted=f"{record['predicted_error']:.3g}")
+def _weighted_squares(g: FloatArray, halves: FloatArray) -> FloatArray:
+    """Sums over a <= b of (1 + delta_ab) g_ab g_ab^T between the matrices."""
+    if g.shape[1] == 1:
+        diagonal = np.diagonal(g[:, 0], axis1=1, axis2=2)
+        return np.array([[0.5 * np.sum(g * g) + 1.5 * np.sum(diagonal * diagonal)]])
+    flat = (g * halves).transpose(1, 0, 2, 3).reshape(g.shape[1], -1)
+    return np.asarray(flat @ flat.T)

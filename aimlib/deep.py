@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _softmax
 from aimlib import _validation as check
 from aimlib._validation import FloatArray
 
@@ -43,9 +44,7 @@ def row_softmax(scores: ArrayLike, inverse_temperature: float) -> FloatArray:
     array = check.reals("scores", scores)
     if math.isinf(_temperature(inverse_temperature)):
         return np.asarray(np.arange(array.shape[-1]) == array.argmax(-1)[..., None], dtype=float)
-    scaled = inverse_temperature * array
-    weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+    return np.asarray(_softmax.row_softmax(array, inverse_temperature))
 
 
 def deep_attention(

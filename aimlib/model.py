@@ -14,12 +14,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _pairs as pairs
 from aimlib import _validation as check
+from aimlib._datasets import (
+    Dataset,
+    Seed,
+    SequenceModel,
+    Sequences,
+    StreamedDataset,
+    sequences,
+)
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel
 from aimlib.priors import Prior
@@ -28,6 +37,7 @@ __all__ = [
     "TOKEN_LAWS",
     "AttentionIndexedModel",
     "Dataset",
+    "StreamedDataset",
     "attention_indices",
     "estimation_error",
 ]
@@ -63,55 +73,7 @@ TOKEN_LAWS: dict[str, TokenLaw] = {
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """Sequences, their outputs and, where it is known, the teacher that made them.
-
-    Attributes
-    ----------
-    tokens : array, shape (n, T, d)
-        Independent entries of mean 0 and variance 1.
-    outputs : array, shape (n, T, T)
-        What the channel shows of the attention indices.
-    teacher : array, shape (d, d), or None
-        The symmetric matrix S; None when it is not known.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not agree, or an entry is not finite.
-    """
-
-    tokens: FloatArray
-    outputs: FloatArray
-    teacher: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        tokens = _tokens(self.tokens)
-        outputs = check.reals("outputs", self.outputs)
-        n, t, d = tokens.shape
-        if outputs.shape != (n, t, t):
-            raise ValueError(f"outputs must have shape {(n, t, t)}, got shape {outputs.shape}")
-        object.__setattr__(self, "tokens", tokens)
-        object.__setattr__(self, "outputs", outputs)
-        if self.teacher is not None:
-            teacher = check.symmetric_matrix("teacher", self.teacher)
-            if teacher.shape != (d, d):
-                raise ValueError(f"teacher must have shape {(d, d)}, got shape {teacher.shape}")
-            object.__setattr__(self, "teacher", teacher)
-
-    @property
-    def dimension(self) -> int:
-        """Embedding dimension d."""
-        return int(self.tokens.shape[2])
-
-    @property
-    def sample_complexity(self) -> float:
-        """alpha = n/d^2."""
-        return float(self.tokens.shape[0] / self.tokens.shape[2] ** 2)
-
-
-@dataclass(frozen=True)
-class AttentionIndexedModel:
+class AttentionIndexedModel(SequenceModel):
     """One layer of attention with a random teacher, seen through an output channel.
 
     Parameters
@@ -125,6 +87,11 @@ class AttentionIndexedModel:
     token_law : str
         Law of the token entries, a key of :data:`TOKEN_LAWS`.  The theory is for "gaussian".
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or prior and channel do not belong together.
+
     Examples
     --------
     >>> from aimlib import SoftmaxChannel, WishartPrior
@@ -134,6 +101,8 @@ class AttentionIndexedModel:
     ((90, 2, 30), (90, 2, 2))
     """
 
+    weights: ClassVar[str] = "symmetric"
+
     dimension: int
     prior: Prior
     channel: Channel
@@ -141,14 +110,25 @@ class AttentionIndexedModel:
 
     def __post_init__(self) -> None:
         check.integer("dimension", self.dimension, low=2)
+        pairs.match(self.prior, self.channel, weights="symmetric")
         if self.token_law not in TOKEN_LAWS:
             raise ValueError(
                 f"token_law must be one of {sorted(TOKEN_LAWS)}, got {self.token_law!r}"
             )
 
-    def sample(
-        self, sample_complexity: float, seed: int | np.random.SeedSequence | np.random.Generator
-    ) -> Dataset:
+    def draw_teacher(self, rng: np.random.Generator) -> FloatArray:
+        """Draw S, shape (d, d)."""
+        return self.prior.sample(self.dimension, rng)
+
+    def draw_sequences(self, rngs: list[np.random.Generator], count: int) -> Sequences:
+        """Draw the tokens of ``count`` sequences, shape (count, T, d)."""
+        return (TOKEN_LAWS[self.token_law](rngs[0], (count, self.channel.tokens, self.dimension)),)
+
+    def indices(self, sequences: Sequences, teacher: FloatArray) -> FloatArray:
+        """Return the attention indices, shape (n, T, T)."""
+        return matrix_indices(sequences[0], teacher)
+
+    def sample(self, sample_complexity: float, seed: Seed) -> Dataset:
         """Draw a teacher and n = round(sample_complexity * d^2) sequences with their outputs.
 
         Parameters
@@ -162,20 +142,13 @@ class AttentionIndexedModel:
         Returns
         -------
         Dataset
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range, or the sequences do not fit in memory.
         """
-        alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
-        d, count = self.dimension, self.channel.tokens
-        n = round(alpha * d * d)
-        if n < 1:
-            raise ValueError(
-                f"sample_complexity must be at least 0.5/dimension^2 = {0.5 / d**2:g}, "
-                f"got {alpha!r}"
-            )
-        teacher_rng, token_rng, noise_rng = check.generator("seed", seed).spawn(3)
-        teacher = self.prior.sample(d, teacher_rng)
-        tokens = TOKEN_LAWS[self.token_law](token_rng, (n, count, d))
-        outputs = self.channel.output(attention_indices(tokens, teacher), noise_rng)
-        return Dataset(tokens, outputs, teacher)
+        return Dataset(*self.draw(sample_complexity, seed))
 
 
 def attention_indices(tokens: ArrayLike, weights: ArrayLike) -> FloatArray:
@@ -192,20 +165,31 @@ def attention_indices(tokens: ArrayLike, weights: ArrayLike) -> FloatArray:
     array, shape (n, T, T) or (n, L, T, T)
         Symmetric in the last two axes; of order one when the spectrum of ``weights`` is.
 
+    Raises
+    ------
+    ValueError
+        If the shapes do not agree, an entry is not finite or a matrix is not symmetric.
+
     Examples
     --------
     >>> attention_indices(np.ones((1, 2, 4)), np.eye(4))[0]
     array([[0., 2.],
            [2., 0.]])
     """
-    x = _tokens(tokens)
+    x = sequences("tokens", tokens)
     stack = check.reals("weights", weights)
-    if stack.ndim == 3:
-        return np.stack([attention_indices(x, layer) for layer in stack], axis=1)
-    s = check.symmetric_matrix("weights", stack)
+    layers = [check.symmetric_matrix("weights", s) for s in (stack if stack.ndim == 3 else [stack])]
+    d = x.shape[2]
+    for s in layers:
+        if s.shape[0] != d:
+            raise ValueError(f"weights must have shape {(d, d)}, got shape {s.shape}")
+    found = [matrix_indices(x, s) for s in layers]
+    return np.stack(found, axis=1) if stack.ndim == 3 else found[0]
+
+
+def matrix_indices(x: FloatArray, s: FloatArray) -> FloatArray:
+    """Return the indices of tokens (n, T, d) and one symmetric matrix, which are not checked."""
     n, t, d = x.shape
-    if s.shape[0] != d:
-        raise ValueError(f"weights must have shape {(d, d)}, got shape {s.shape}")
     # one (nT x d)(d x d) product carries all the work; the T x T blocks are cheap beside it
     projected = (x.reshape(n * t, d) @ s).reshape(n, t, d)
     indices = projected @ x.transpose(0, 2, 1)
@@ -233,10 +217,3 @@ def estimation_error(estimate: ArrayLike, teacher: ArrayLike) -> float:
             f"estimate must have the shape of teacher, {theirs.shape}, got {ours.shape}"
         )
     return float(np.sum((ours - theirs) ** 2) / ours.shape[0])
-
-
-def _tokens(value: Any) -> FloatArray:
-    tokens = check.reals("tokens", value)
-    if tokens.ndim != 3 or 0 in tokens.shape:
-        raise ValueError(f"tokens must have shape (n, T, d), got shape {tokens.shape}")
-    return tokens

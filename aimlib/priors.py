@@ -90,10 +90,6 @@ class Estimated(Protocol):
         """Whether S is a symmetric (d, d) or any (d, d') matrix."""
 
     @property
-    def coordinate_noise(self) -> float:
-        """Variance of the noise in an orthonormal coordinate of S over Delta/d: 2 or 1."""
-
-    @property
     def second_moment(self) -> float:
         r""":math:`Q = \lim \mathrm{Tr}(SS^\top)/d`."""
 
@@ -198,7 +194,6 @@ class SymmetricPrior(abc.ABC):
     """
 
     weights: ClassVar[Literal["symmetric"]] = "symmetric"
-    coordinate_noise: ClassVar[float] = 2.0
     mean_eigenvalue: Any
     second_moment: Any
     degrees_of_freedom: Any

@@ -13,8 +13,8 @@ Read with the effective noise :math:`\Delta = 1/\hat q` as a parameter, the sadd
 explicit: :math:`V = \mathrm{mmse}(\Delta)` is the error and :math:`\alpha = V/(2\Delta c)` the
 sample complexity at which it is reached.  Everything below inverts that one monotone function.
 
-The 2 is the prior's ``coordinate_noise``: the equations are those of symmetric weights.  For the
-rectangular weights of cross-attention it is 1 (``cross_attention:saddle``).
+The 2 counts the noise in the coordinates of symmetric weights; for the rectangular ones of
+cross-attention it is 1 (``cross_attention:saddle``, :func:`aimlib._pairs.coordinate_variance`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _pairs as pairs
 from aimlib import _validation as check
+from aimlib._pairs import coordinate_variance
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, HardmaxChannel, Informative
 from aimlib.priors import Estimated, Prior
@@ -149,6 +151,7 @@ def bayes_optimal(
     >>> result.estimation_error.round(6)
     array([0.723677, 0.392196, 0.128131])
     """
+    pairs.match(prior, channel)
     alphas = check.reals("sample_complexity", sample_complexity, low=0.0)
     solutions = [_effective_noise(float(alpha), prior, channel) for alpha in alphas.ravel()]
     noise = np.array([solution[0] for solution in solutions])
@@ -176,7 +179,9 @@ def _log_complexity(log_noise: float, prior: Estimated, channel: Informative) ->
     noise = math.exp(log_noise)
     error = min(prior.mmse(noise), prior.second_moment)
     c = float(channel.information_at(error, prior.second_moment))
-    return math.log(error / (prior.coordinate_noise * noise * c)) if error * c > 0.0 else math.inf
+    return (
+        math.log(error / (coordinate_variance(prior) * noise * c)) if error * c > 0.0 else math.inf
+    )
 
 
 def _effective_noise(alpha: float, prior: Estimated, channel: Informative) -> tuple[float, bool]:
@@ -195,7 +200,7 @@ def _effective_noise(alpha: float, prior: Estimated, channel: Informative) -> tu
         return _log_complexity(x, prior, channel) - math.log(alpha)
 
     most = channel.information_at(prior.variance, prior.second_moment)
-    high = min(math.log(prior.variance / (prior.coordinate_noise * alpha * most)), _LOG_LARGEST)
+    high = min(math.log(prior.variance / (coordinate_variance(prior) * alpha * most)), _LOG_LARGEST)
     while excess(high) > 0.0 and high < _LOG_LARGEST:
         high += 1.0
     if high >= _LOG_LARGEST:
@@ -241,6 +246,7 @@ def state_evolution(
     array, shape (iterations + 1,)
         The error that message passing should have at each step (``amp:state-evolution``).
     """
+    pairs.match(prior, channel)
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     steps = check.integer("iterations", iterations, low=1)
     if start not in ("uninformed", "informed"):
@@ -252,7 +258,7 @@ def state_evolution(
             v[t + 1 :] = 0.0
             break
         c = channel.information_at(min(v[t], prior.second_moment), prior.second_moment)
-        noise = v[t] / (prior.coordinate_noise * alpha * c)
+        noise = v[t] / (coordinate_variance(prior) * alpha * c)
         v[t + 1] = prior.mmse(noise) if noise > 1e-300 else 0.0
     return v
 
@@ -275,6 +281,7 @@ def fixed_points(
     resolution : int
         Number of grid points over the effective noises from 1e-12 to 1e12.
     """
+    pairs.match(prior, channel)
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     check.integer("resolution", resolution, low=10)
     grid = np.linspace(math.log(1e-12), math.log(1e12), resolution)
@@ -328,6 +335,7 @@ def free_entropy(
     >>> free_entropy(0.0, 0.0, 0.0, WignerPrior(), LinearChannel())
     0.0
     """
+    pairs.match(prior, channel)
     total = prior.second_moment
     q = check.real("overlap", overlap, low=0.0, high=total, open_high=True)
     h = check.real("conjugate", conjugate, low=0.0)
@@ -344,7 +352,7 @@ def _free_entropy(
     output = -alpha * channel.output_entropy(error, prior.second_moment) if alpha > 0.0 else 0.0
     if math.isinf(noise):
         return float(output)
-    share = 0.5 / prior.coordinate_noise
+    share = 0.5 / coordinate_variance(prior)
     return float(share * error / noise - prior.information(noise) + output)
 
 
@@ -369,10 +377,11 @@ def strong_recovery_threshold(prior: Estimated, channel: Informative) -> float:
     >>> strong_recovery_threshold(WishartPrior(0.5), HardmaxChannel(tokens=2))
     inf
     """
+    pairs.match(prior, channel)
     c = float(channel.information_at(0.0, prior.second_moment))
     if prior.degrees_of_freedom == 0.0:
         return 0.0
-    return prior.degrees_of_freedom / (prior.coordinate_noise * c) if c > 0.0 else math.inf
+    return prior.degrees_of_freedom / (coordinate_variance(prior) * c) if c > 0.0 else math.inf
 
 
 def weak_recovery_threshold(channel: Channel) -> float:
@@ -389,6 +398,7 @@ def weak_recovery_threshold(channel: Channel) -> float:
     >>> round(weak_recovery_threshold(HardmaxChannel(tokens=2)), 7)
     0.4034106
     """
+    pairs.alone("channel", channel, "symmetric", "aimlib.cross_attention.weak_recovery_threshold")
     return float(1.0 / (2.0 * channel.information_at(1.0, 1.0)))
 
 
@@ -410,6 +420,7 @@ def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any
     float or array
         0 up to the weak-recovery threshold; the error is 1 - q.
     """
+    pairs.alone("channel", channel, "symmetric")
     targets = check.reals("rescaled_complexity", rescaled_complexity, low=0.0)
 
     def complexity(x: float) -> float:  # x = 1/q_tilde decreases from 1 to 0
@@ -450,8 +461,9 @@ def hardmax_asymptotic_error(
     channel : HardmaxChannel, optional
         With any number of tokens; the slope of its information at V = 0 replaces 2J/sqrt(2 pi Q).
     """
-    alphas = check.reals("sample_complexity", sample_complexity, low=0.0, open_low=True)
     chosen = HardmaxChannel() if channel is None else channel
+    pairs.match(prior, chosen, weights="symmetric")
+    alphas = check.reals("sample_complexity", sample_complexity, low=0.0, open_low=True)
     if not isinstance(chosen, HardmaxChannel):
         raise ValueError(f"channel must be a HardmaxChannel, got {channel!r}")
     tiny = 1e-30

@@ -21,16 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
+from aimlib._channel_base import SymmetricChannel, like
 from aimlib._compile import njit
+from aimlib._hardmax_information import one_sign_integral
+from aimlib._hardmax_pair import pair_information
 from aimlib._normal import normal_pdf
 from aimlib._validation import FloatArray
-from aimlib.channels import (
-    HardmaxChannel,
-    SoftmaxChannel,
-    _index_array,
-    _sign_information,
-    _softmax_error_sampled,
-)
+from aimlib.channels import HardmaxChannel, SoftmaxChannel
 from aimlib.model import Dataset
 
 __all__ = ["CorrelatedSoftmaxChannel", "FourthMomentHardmaxChannel", "whiten"]
@@ -88,7 +85,7 @@ def whiten(dataset: Dataset, covariance: ArrayLike) -> Dataset:
     (array([0.5, 1. ]), array([4., 1.]))
     """
     if not isinstance(dataset, Dataset):
-        raise TypeError(f"dataset must be a Dataset, got {type(dataset)!r}")
+        raise ValueError(f"dataset must be a Dataset, got {dataset!r}")
     root, inverse = _root("covariance", covariance)
     if root.shape[0] != dataset.dimension:
         raise ValueError(
@@ -108,7 +105,7 @@ def whiten(dataset: Dataset, covariance: ArrayLike) -> Dataset:
 
 
 @dataclass(frozen=True)
-class CorrelatedSoftmaxChannel:
+class CorrelatedSoftmaxChannel(SymmetricChannel):
     r"""Softmax of tokens whose positions are correlated, :math:`E\,x_ax_b^\top = C_{ab}I`.
 
     As a function of the indices :math:`h_0` of the white tokens :math:`C^{-1/2}X` the output is
@@ -153,12 +150,12 @@ class CorrelatedSoftmaxChannel:
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return the softmax of the mixed indices, shape (..., T, T); ``rng`` is not used."""
-        mixed = self._root @ _index_array("indices", indices, self.tokens) @ self._root
+        mixed = self._root @ self.check_indices("indices", indices) @ self._root
         return self._channel.output(0.5 * (mixed + np.swapaxes(mixed, -1, -2)))
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h_0 | y], least squares along v v^T (``other_priors:mixed-mean``)."""
-        centre = _index_array("omega", omega, self.tokens)
+        centre = self.check_indices("omega", omega)
         known = self._channel.posterior_mean(y, np.zeros_like(centre), variance)
         base = self._inverse @ known @ self._inverse
         v = self._inverse.sum(axis=1)
@@ -166,24 +163,17 @@ class CorrelatedSoftmaxChannel:
         mean = base + constant[..., None, None] * np.outer(v, v)
         return np.asarray(0.5 * (mean + np.swapaxes(mean, -1, -2)))
 
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        """Return c = T(T+1)/2 - 1, whatever C is."""
-        return self._channel.information(overlap, second_moment)
-
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of the uncertainty V = Q - q: a constant."""
+        """Return c = T(T+1)/2 - 1, whatever V and C."""
         return self._channel.information_at(variance, second_moment)
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
         """Return that of the softmax channel: C adds a constant, which is left out."""
         return self._channel.output_entropy(variance, second_moment)
 
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`E\|y-E[y\mid\mathrm{data}]\|_F^2`, by quasi-Monte Carlo to about 1e-3."""
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
-        values = check.reals("variance", variance, low=0.0, high=total)
-        errors = np.array([_softmax_error_sampled(float(v), total, self) for v in values.ravel()])
-        return errors.item() if values.ndim == 0 else errors.reshape(values.shape)
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError unless softmax of symmetric indices made the outputs."""
+        self._channel.validate(outputs)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -193,7 +183,7 @@ class CorrelatedSoftmaxChannel:
 
 
 @dataclass(frozen=True)
-class FourthMomentHardmaxChannel:
+class FourthMomentHardmaxChannel(SymmetricChannel):
     r"""Hardmax with two tokens whose independent entries have fourth moment :math:`m_4`.
 
     The posterior mean is that of :class:`HardmaxChannel`.  The law of :math:`\omega` is not: the
@@ -242,11 +232,9 @@ class FourthMomentHardmaxChannel:
         """Return E[h | y], that of :class:`HardmaxChannel`."""
         return HardmaxChannel().posterior_mean(y, omega, variance)
 
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        """Return c(q) for q of at least m^2, the overlap without data."""
-        total = self._second_moment(second_moment, _MOST_SHARE)
-        q = check.reals("overlap", overlap, low=0.0, high=total)
-        return self.information_at(total - q, total)
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError unless the rows are one-hot."""
+        HardmaxChannel().validate(outputs)
 
     def _second_moment(self, second_moment: float, most_share: float) -> float:
         total = check.real("second_moment", second_moment, low=0.0, open_low=True)
@@ -268,7 +256,7 @@ class FourthMomentHardmaxChannel:
         series = _fourth_moment_series(self.mean_eigenvalue**2 / total, self.fourth_moment)
         x = np.sqrt(v / total)
         value = x * series(np.minimum(x, series.domain[1]))
-        return float(value) if v.ndim == 0 else value
+        return like(value)
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`\int_0^x(c/x')\,dx'` at :math:`x=\sqrt{V/Q}`, in nats."""
@@ -277,7 +265,7 @@ class FourthMomentHardmaxChannel:
         series = _fourth_moment_series(self.mean_eigenvalue**2 / total, self.fourth_moment)
         x, end = np.sqrt(v / total), series.domain[1]
         value = series.integ(lbnd=0.0)(np.minimum(x, end)) + series(end) * np.maximum(x - end, 0.0)
-        return float(value) if v.ndim == 0 else value
+        return like(value)
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return the share of misclassified rows, :math:`\arctan\sqrt{3V/(s+q)}/\pi`."""
@@ -285,7 +273,7 @@ class FourthMomentHardmaxChannel:
         v = check.reals("variance", variance, low=0.0, high=total)
         known = 3.0 * (total - v) + (self.fourth_moment - 3.0) * self.mean_eigenvalue**2
         value = np.arctan2(np.sqrt(3.0 * v), np.sqrt(np.maximum(known, 0.0))) / math.pi
-        return float(value) if v.ndim == 0 else value
+        return like(value)
 
 
 _MOST_SHARE = 0.999  # of m^2 in Q: the sums below grow with 1/(Q - m^2)
@@ -298,18 +286,11 @@ def _fourth_moment_series(share: float, moment: float) -> np.polynomial.Chebyshe
     near = min(0.04, 0.4 * end)
     z = 0.5 * (1.0 + np.cos(np.pi * (np.arange(14) + 0.5) / 14)) * (end - near) + near
     values = [_fourth_moment_information(x, share, moment) / x for x in z]
-    w = np.linspace(-12.0, 12.0, 2401)
-    one_sign = 0.01 * float(np.sum([_one_sign_density(t) for t in w]))
     # at x = 0 each sign is uncertain on its own axis, where the mean of u has this density
-    start = 2.0 * math.sqrt(3.0 / (2.0 * math.pi * (3.0 + (moment - 3.0) * share))) * one_sign
+    spread = 2.0 * math.pi * (3.0 + (moment - 3.0) * share) / 3.0
+    start = 2.0 * one_sign_integral() / math.sqrt(spread)
     x, y = np.append(z, 0.0), np.append(values, start)
     return np.polynomial.Chebyshev.fit(x, y, 11, domain=[0.0, end])
-
-
-def _one_sign_density(w: float) -> float:
-    from scipy import special
-
-    return float(normal_pdf(w) ** 2 / (special.ndtr(w) * special.ndtr(-w)))
 
 
 @njit
@@ -328,5 +309,5 @@ def _fourth_moment_information(x: float, share: float, moment: float) -> float:
             w1, w2 = first + second, first - second
             if min(abs(w1), abs(w2)) < 9.0:
                 weight = normal_pdf(step * i) * normal_pdf(step * j) * (2.0 if j > 0 else 1.0)
-                total += weight * _sign_information(w1, w2)
+                total += weight * pair_information(w1, w2)
     return total * step * step

@@ -78,7 +78,7 @@ def package_step(dtype: str, starts: int, dimension: int, count: int) -> dict[st
 
     def steps(number: int) -> float:
         start = time.perf_counter()
-        train(data, width, starts, seed=1, steps=number, single_precision=single,
+        train(data, width, starts=starts, seed=1, iterations=number, single_precision=single,
               record_every=10**6)  # fmt: skip
         return time.perf_counter() - start
 

@@ -64,6 +64,8 @@ class Browser:
         ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        # The page has the keyboard, as the front window of a desktop has.
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def close(self) -> None:
         self._socket.close()
@@ -124,6 +126,11 @@ class Browser:
         self.evaluate("1")
         return list(self._events)
 
+    def events(self) -> list[dict[str, Any]]:
+        """Everything that happened on the page since it was opened, as far as it was heard of."""
+        self.evaluate("1")
+        return list(self._events)
+
     def evaluate(self, script: str, *, wait: bool = False) -> Any:
         answer = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=wait, returnByValue=True
@@ -131,6 +138,75 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{script}: {answer['exceptionDetails']['text']}")
         return answer["result"].get("value")
+
+    def centre(self, selector: str) -> tuple[float, float]:
+        """Middle of the first visible element that matches."""
+        script = f"""(() => {{
+          const box = [...document.querySelectorAll({selector!r})].find(
+            (each) => each.checkVisibility() && each.getClientRects().length);
+          if (!box) return null;
+          box.scrollIntoView({{block: "center", behavior: "instant"}});
+          const at = box.getClientRects()[0];
+          return [at.left + at.width / 2, at.top + at.height / 2];
+        }})()"""
+        place = self.evaluate(script)
+        if place is None:
+            raise LookupError(f"nothing visible matches {selector}")
+        return place[0], place[1]
+
+    def tap(self, selector: str) -> None:
+        """A finger on the middle of an element; what lies over it gets the tap, as in life."""
+        x, y = self.centre(selector)
+        self.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self.call("Emulation.setTouchEmulationEnabled", enabled=False)
+
+    def click(self, selector: str) -> None:
+        x, y = self.centre(selector)
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def hover(self, selector: str) -> None:
+        x, y = self.centre(selector)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key: str) -> None:
+        codes = {"Escape": 27, "Tab": 9, "Enter": 13}
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=codes[key],
+                **(text if kind == "keyDown" else {}),
+            )
+
+    def wait_for(self, script: str, *, seconds: float = 20) -> None:
+        """Wait until a condition holds in the page; a page that is being replaced does not yet."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if self.evaluate(script):
+                    return
+            except RuntimeError:
+                pass
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"never true: {script}")
+            time.sleep(0.05)
+
+    def pdf(self) -> bytes:
+        """The page as it prints on A4."""
+        answer = self.call(
+            "Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=False
+        )
+        return base64.b64decode(answer["data"])
+
+    def emulate_print(self, on: bool) -> None:
+        self.call("Emulation.setEmulatedMedia", media="print" if on else "")
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)

@@ -1,13 +1,18 @@
-"""Shared by all tests: where published numbers to compare against may be found."""
+"""Shared by all tests: published numbers, the built book, and a browser to read it with."""
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import Browser, find_chromium
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,3 +55,30 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pytest.fail(f"the book does not build:\n{result.stdout}\n{result.stderr[-6000:]}")
             (target / "_build" / "html").rename(target / "html")
     return target / "html"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the browser reports failed requests itself."""
+
+
+@pytest.fixture(scope="session")
+def address(site) -> Iterator[str]:
+    """Serve the built book on a free port of this machine."""
+    handler = functools.partial(Quiet, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a run."""
+    executable = find_chromium()
+    if executable is None:
+        assert not os.environ.get("CI"), "CI must have Chromium: .ci/run installs it"
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    tab = Browser(executable)
+    yield tab
+    tab.close()

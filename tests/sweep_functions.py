@@ -42,3 +42,31 @@ def deadly(flag, index, seed):
         marker.write_text("x")
         os.kill(os.getpid(), signal.SIGKILL)
     return {"value": float(np.random.default_rng(seed).standard_normal())}
+
+
+def threads(index, seed):
+    """The largest number of threads of any numerical library of the worker."""
+    from threadpoolctl import threadpool_info
+
+    np.ones((4, 4)) @ np.ones((4, 4))
+    return {"threads": max(pool["num_threads"] for pool in threadpool_info())}
+
+
+def adds_its_seed(index, seed):
+    """What a newcomer writes who takes the seed for a number."""
+    return {"value": index + seed}
+
+
+def strange(index, seed):
+    """Values that are no results of a computation that went well."""
+    values = {0: float("nan"), 1: float("inf"), 2: 1.0}
+    return {"value": values[index % 3], "other": 0.0}
+
+
+def other_names(index, seed):
+    """Names that differ between the cells."""
+    return {"even" if index % 2 == 0 else "odd": index}
+
+
+def no_mapping(index, seed):
+    return index

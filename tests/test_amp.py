@@ -21,7 +21,8 @@ from aimlib import (
     bayes_optimal,
     state_evolution,
 )
-from aimlib.amp import _denoise, _pass
+from aimlib._shrinkage import denoise_symmetric
+from aimlib.amp import SymmetricProblem
 from aimlib.channels import output_function
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
@@ -52,7 +53,7 @@ def dense_amp(data, prior, channel, iterations, keep):
         total = sum(np.einsum("n,nij->ij", g[:, a, b], z[:, a, b]) for a, b in pairs)
         squares = sum(weights[a, b] * np.sum(g[:, a, b] ** 2) for a, b in pairs)
         delta = squares / (2 * slope**2)
-        denoised, divergence = _denoise(estimate + total / slope, delta, prior, "tangent")
+        denoised, divergence = denoise_symmetric(estimate + total / slope, delta, prior, "tangent")
         reaction = divergence / (d * slope)
         estimate = keep * estimate + (1 - keep) * denoised
         variance = keep * variance + (1 - keep) * prior.mmse(delta)
@@ -76,14 +77,14 @@ def test_divergence_is_the_derivative_of_the_denoiser(prior, denoiser):
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((d, d))
     observed = prior.sample(d, rng) + math.sqrt(delta / (2 * d)) * (noise + noise.T)
-    _, divergence = _denoise(observed, delta, prior, denoiser)
+    _, divergence = denoise_symmetric(observed, delta, prior, denoiser)
     expected = 0.0
     for i in range(d):
         for j in range(i + 1):
             bump = np.zeros((d, d))
             bump[i, j] = bump[j, i] = step
-            above = _denoise(observed + bump, delta, prior, denoiser)[0][i, j]
-            below = _denoise(observed - bump, delta, prior, denoiser)[0][i, j]
+            above = denoise_symmetric(observed + bump, delta, prior, denoiser)[0][i, j]
+            below = denoise_symmetric(observed - bump, delta, prior, denoiser)[0][i, j]
             expected += (above - below) / (2 * step)
     assert divergence == pytest.approx(expected, rel=2e-5)
 
@@ -94,7 +95,7 @@ def test_divergence_tends_to_the_mmse():
     rng = np.random.default_rng(1)
     noise = rng.standard_normal((d, d))
     observed = prior.sample(d, rng) + math.sqrt(delta / (2 * d)) * (noise + noise.T)
-    _, divergence = _denoise(observed, delta, prior, "tangent")
+    _, divergence = denoise_symmetric(observed, delta, prior, "tangent")
     assert 2 * delta * divergence / d**2 == pytest.approx(prior.mmse(delta), rel=0.01)
 
 
@@ -103,12 +104,12 @@ def test_tangent_and_clip_agree_with_the_limit_inside_the_support():
     (low, a), (b, high) = prior.support(delta)
     inside = np.array([low + 0.1 * (a - low), 0.5 * (b + high)])
     for denoiser in ("tangent", "clip"):
-        estimate, _ = _denoise(np.diag(inside), delta, prior, denoiser)
+        estimate, _ = denoise_symmetric(np.diag(inside), delta, prior, denoiser)
         np.testing.assert_allclose(np.diag(estimate), prior.shrink(inside, delta), rtol=1e-12)
     outside = np.array([low - 1.0, 0.5 * (a + b), high + 1.0])
-    clipped = np.diag(_denoise(np.diag(outside), delta, prior, "clip")[0])
+    clipped = np.diag(denoise_symmetric(np.diag(outside), delta, prior, "clip")[0])
     np.testing.assert_allclose(clipped[[0, 2]], prior.shrink(np.array([low, high]), delta, "edge"))
-    tangent = np.diag(_denoise(np.diag(outside), delta, prior, "tangent")[0])
+    tangent = np.diag(denoise_symmetric(np.diag(outside), delta, prior, "tangent")[0])
     assert (np.diff(tangent) > 0).all()
     slope = prior.shrink(high, delta) - prior.shrink(high - 1e-4, delta)
     assert tangent[2] - clipped[2] == pytest.approx(float(slope) / 1e-4, rel=1e-2)
@@ -133,13 +134,13 @@ def test_onsager_term_is_the_mean_reaction_of_a_token():
     rng = np.random.default_rng(1)
     noise = rng.standard_normal((d, d))
     observed = prior.sample(d, rng) + math.sqrt(delta / (2 * d)) * (noise + noise.T)
-    _, divergence = _denoise(observed, delta, prior, "tangent")
+    _, divergence = denoise_symmetric(observed, delta, prior, "tangent")
     z = sensing_matrices(rng.standard_normal((400, 2, d)))
     for a, b in ((0, 0), (0, 1)):
         reactions = []
         for direction in z[:, a, b]:
-            above, _ = _denoise(observed + step * direction, delta, prior, "tangent")
-            below, _ = _denoise(observed - step * direction, delta, prior, "tangent")
+            above, _ = denoise_symmetric(observed + step * direction, delta, prior, "tangent")
+            below, _ = denoise_symmetric(observed - step * direction, delta, prior, "tangent")
             reactions.append(np.sum(direction * (above - below)) / (2 * step))
         expected = (1 + (a == b)) * divergence / d
         spread = np.std(reactions) / math.sqrt(len(reactions))
@@ -154,8 +155,9 @@ def test_measured_noise_does_not_depend_on_the_belief():
     start = prior.mean_eigenvalue * np.eye(40)
     noises = []
     for belief in (0.5, 0.25):
-        g = np.zeros_like(data.outputs)
-        _, squares = _pass(data, SOFTMAX, start, 0.0, belief, g)
+        problem = SymmetricProblem(data, prior, SOFTMAX, "tangent")
+        seen = problem.observe(start[None], np.zeros((1, 1)), np.array([[belief]]))
+        squares = float(seen.squares[0, 0])
         response = 0.3 * 40 * SOFTMAX.information_at(belief, prior.second_moment) / belief
         noises.append((squares / (2 * response**2), 40**2 / (2 * squares)))
     (measured, from_squares), (measured_again, from_squares_again) = noises
@@ -308,7 +310,7 @@ def test_regenerated_tokens_are_the_same_in_every_pass():
     model = AttentionIndexedModel(40, prior, HARDMAX)
     stream = StreamedDataset.regenerate(model, 0.5, seed=9, block=100)
     np.testing.assert_array_equal(stream.source(2), stream.source(2))
-    tokens = np.concatenate([stream.source(k) for k in range(8)])
+    tokens = np.concatenate([tokens for _, (tokens,) in stream.blocks()])
     data = Dataset(tokens, stream.outputs, stream.teacher)
     np.testing.assert_allclose(
         amp(stream, prior, HARDMAX).estimate, amp(data, prior, HARDMAX).estimate, atol=1e-8
@@ -362,7 +364,7 @@ def test_bad_data_are_named():
     data = AttentionIndexedModel(10, prior, SOFTMAX).sample(0.5, seed=1)
     with pytest.raises(ValueError, match="channel must have the 2 tokens"):
         amp(data, prior, SoftmaxChannel(tokens=3))
-    with pytest.raises(TypeError, match="dataset"):
+    with pytest.raises(ValueError, match="dataset must be"):
         amp(data.tokens, prior, SOFTMAX)
     with pytest.raises(ValueError, match="outputs"):
         StreamedDataset(lambda k: data.tokens, 4, np.ones((5, 2, 3)), 10)
@@ -414,3 +416,32 @@ def test_recorded_runs_are_closer_to_theory_than_the_published_ones(peer_data, n
             assert ours < abs(row["AMP_mean"] - theory)
             compared += 1
     assert compared >= 8
+
+
+def status_of_first_pass(model, believed, seed):
+    data = model.sample(0.1, seed)
+    return amp(data, model.prior, believed, iterations=1).status
+
+
+@pytest.mark.parametrize("truth", [0.3, 0.5, 0.65, 1.6, 2.0, 4.0])
+def test_a_wrong_temperature_is_reported(truth):
+    """Data made at another temperature than the channel's: the squares of g give it away."""
+    prior = WishartPrior(0.5)
+    model = AttentionIndexedModel(60, prior, SoftmaxChannel(2, truth))
+    for seed in range(5):
+        assert status_of_first_pass(model, SOFTMAX, seed) == "inconsistent"
+    if truth == 2.0:
+        result = amp(model.sample(0.1, 0), prior, SOFTMAX)
+        assert result.status == "inconsistent"
+        assert not result.converged
+
+
+@pytest.mark.parametrize(
+    "channel", [SOFTMAX, SoftmaxChannel(3, 2.0), HARDMAX, LinearChannel(1, 0.25)], ids=repr
+)
+@pytest.mark.parametrize("rho", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("d", [50, 100])
+def test_right_data_are_not_called_inconsistent(channel, rho, d):
+    model = AttentionIndexedModel(d, WishartPrior(rho), channel)
+    for seed in range(6 if d == 50 else 2):
+        assert status_of_first_pass(model, channel, seed) == "stalled"

@@ -16,9 +16,13 @@ LABEL = re.compile(r"^:label: (\S+)$", re.MULTILINE)
 
 
 def contents() -> list[str]:
-    """Documents of the table of contents."""
+    """Documents of the table of contents, in reading order."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    return [toc["root"], *(entry["file"] for part in toc["parts"] for entry in part["chapters"])]
+    found = [toc["root"]]
+    for part in toc["parts"]:
+        for entry in part["chapters"]:
+            found += [entry["file"], *(section["file"] for section in entry.get("sections", []))]
+    return found
 
 
 def chapters() -> list[Path]:
@@ -107,6 +111,23 @@ def proof_labels(page: Path) -> set[str]:
     return set(pattern.findall(page.read_text()))
 
 
+BOX = re.compile(
+    r"^(?P<fence>`{3,})\{prf:(?:definition|proposition|theorem|lemma|corollary)\}[^\n]*\n"
+    r"(?P<body>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("page", chapters(), ids=lambda p: p.stem)
+def test_a_box_holds_its_whole_statement(page) -> None:
+    """It never ends in the middle of a sentence, with its equation standing outside."""
+    for box in BOX.finditer(page.read_text()):
+        body = box["body"].strip()
+        last = re.sub(r"\n`{3,}$", "", body).strip()
+        last = re.sub(r"(\\end\{\w+\*?\}|\$+|[*_)}\s])+$", "", last)
+        assert last.endswith((".", "!", "?")), f"{page.name}: ... {body[-80:]}"
+
+
 def test_labels_are_unique() -> None:
     labels = [label for page in chapters() for label in LABEL.findall(page.read_text())]
     assert len(labels) == len(set(labels))
@@ -144,7 +165,7 @@ def test_labels_named_by_code_and_tests_exist() -> None:
     stems = "|".join(page.stem for page in chapters())
     pattern = re.compile(rf"``((?:{stems}):[a-z-]+)``")
     known = {label for page in chapters() for label in LABEL.findall(page.read_text())}
-    for module in (ROOT / "aimlib").glob("*.py"):
+    for module in (ROOT / "aimlib").rglob("*.py"):
         for label in pattern.findall(module.read_text()):
             assert label in known, f"{module.name} cites {label}"
 

@@ -1,43 +1,23 @@
-"""Every page in a real browser: no error, no request from outside, mathematics set, phone-sized."""
+"""Every page as a reader meets it: one load, four widths, two themes.
+
+What the pages do when they are used is in ``test_navigation.py``.
+"""
 
 from __future__ import annotations
 
-import functools
-import http.server
-import os
-import threading
 from pathlib import Path
 
 import pytest
-from browser import Browser, find_chromium
+from conftest import Quiet  # noqa: F401  (used by tests that serve something else)
 from test_book import contents
 
-
-@pytest.fixture(scope="module")
-def address(site):
-    """Serve the built book on a free port of this machine."""
-    handler = functools.partial(Quiet, directory=str(site))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the browser reports failed requests itself."""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    executable = find_chromium()
-    if executable is None:
-        assert not os.environ.get("CI"), "CI must have Chromium: .ci/run installs it"
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    tab = Browser(executable)
-    yield tab
-    tab.close()
+ROOT = Path(__file__).resolve().parent
+CHECKS = (ROOT / "page_checks.js").read_text(encoding="utf-8")
+AXE = (ROOT / "axe" / "axe.min.js").read_text(encoding="utf-8")
+WIDTHS = (1440, 1280, 800, 390)
+GENERATED = ["search", "genindex", "prf-prf"]
+HEAVIEST = 1_500_000
+LAYOUT_RULES = ["scrollable-region-focusable", "target-size", "label-content-name-mismatch"]
 
 
 def problems(events: list[dict], address: str) -> list[str]:
@@ -66,7 +46,7 @@ def problems(events: list[dict], address: str) -> list[str]:
 
 RAW_MATH = r"""
 (() => {
-  const article = document.querySelector('article');
+  const article = document.querySelector('article') || document.body;
   const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
   const raw = [];
   while (walker.nextNode()) {
@@ -83,57 +63,130 @@ RAW_MATH = r"""
 """
 
 
-@pytest.mark.parametrize("page", contents())
+def own_weight(events: list[dict], address: str) -> int:
+    """Bytes of the page and its pictures: all but what every page shares and the browser keeps."""
+    urls, sizes = {}, {}
+    for event in events:
+        params = event.get("params", {})
+        if event.get("method") == "Network.requestWillBeSent":
+            urls[params["requestId"]] = params["request"]["url"]
+        elif event.get("method") == "Network.loadingFinished":
+            sizes[params["requestId"]] = params["encodedDataLength"]
+    shared = (f"{address}/_static/", f"{address}/searchindex.js")
+    return sum(
+        size
+        for key, size in sizes.items()
+        if not urls.get(key, "").startswith(shared) or urls[key].endswith((".png", ".svg"))
+    )
+
+
+def settle(browser) -> None:
+    browser.evaluate(
+        "new Promise(done => requestAnimationFrame(() => setTimeout(done, 60)))", wait=True
+    )
+
+
+def complaints_of(browser, call: str) -> list[str]:
+    return browser.evaluate(f"pageChecks.{call}", wait=True)
+
+
+@pytest.mark.parametrize("page", [*contents(), *GENERATED])
 def test_page(browser, address, page) -> None:
+    """Errors, weight, formulas, pictures, layout at every width, accessibility in both themes."""
+    browser.resize(WIDTHS[0], 900)
+    browser.prefer_dark(False)
+    found = {}
+    events = browser.open(f"{address}/{page}.html")
+    found["errors"] = problems(events, address)
+    weight = own_weight(events, address)
+    found["weight"] = [f"{weight} bytes"] if weight > HEAVIEST else []
+    assert browser.evaluate(RAW_MATH) == {"raw": [], "errors": [], "waiting": 0}
+    browser.evaluate(CHECKS)
+    browser.evaluate(AXE)
+    for call in ("pictures()", "statuses()", "statements()"):
+        found[call] = complaints_of(browser, call)
+    if page not in GENERATED:
+        found["sidebar"] = complaints_of(browser, "currentInView()")
+    for width in WIDTHS:
+        browser.resize(width, 900, phone=width < 700)
+        settle(browser)
+        found[f"layout at {width}"] = complaints_of(browser, "layout()")
+    browser.evaluate("pageChecks.simplifyFormulas()")
+    found["axe on a phone"] = complaints_of(browser, f"axeComplaints({{runOnly: {LAYOUT_RULES}}})")
+    browser.resize(WIDTHS[0], 900)
+    settle(browser)
+    found["axe"] = complaints_of(browser, "axeComplaints({})")
+    browser.evaluate("pageChecks.setTheme('dark')")
+    found["dark"] = complaints_of(browser, "darkness()")
+    found["axe in the dark"] = complaints_of(
+        browser, "axeComplaints({runOnly: ['color-contrast']})"
+    )
+    assert {key: value for key, value in found.items() if value} == {}
+
+
+def test_formulas_themselves_are_accessible(browser, address) -> None:
+    """One page with every element that MathJax makes."""
     browser.resize(1300, 900)
     browser.prefer_dark(False)
-    assert problems(browser.open(f"{address}/{page}.html"), address) == []
-    assert browser.evaluate(RAW_MATH) == {"raw": [], "errors": [], "waiting": 0}
-    broken = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
-    assert browser.evaluate(broken) == []
-    nameless = (
-        "[...document.querySelectorAll('article img')]"
-        ".filter(i => !i.alt || i.alt.length < 20).map(i => i.src)"
-    )
-    assert browser.evaluate(nameless) == []
+    browser.open(f"{address}/book/softmax.html")
+    browser.evaluate(CHECKS)
+    browser.evaluate(AXE)
+    assert complaints_of(browser, "axeComplaints({})") == []
 
 
-@pytest.mark.parametrize("page", contents())
-def test_page_on_a_phone(browser, address, page) -> None:
-    """Wide equations, tables and code scroll inside themselves; the page does not."""
-    browser.resize(390, 844, phone=True)
-    browser.open(f"{address}/{page}.html")
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_dark_theme(browser, address) -> None:
-    browser.resize(1300, 900)
+def test_the_system_decides_between_light_and_dark(browser, address) -> None:
     browser.prefer_dark(True)
     browser.open(f"{address}/book/softmax.html")
     assert browser.evaluate("document.documentElement.dataset.theme") == "dark"
-    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert sum(int(v) for v in background[4:-1].split(",")) < 200
-    filters = (
-        "[...document.querySelectorAll('article figure img')].map(i => getComputedStyle(i).filter)"
-    )
-    found = browser.evaluate(filters)
-    assert found
-    assert all("invert" in value for value in found)
-
-
-def test_search_finds_a_word(browser, address) -> None:
-    browser.resize(1300, 900)
-    events = browser.open(f"{address}/search.html?q=Marchenko")
-    for _ in range(100):
-        if browser.evaluate("document.querySelectorAll('#search-results li').length"):
-            break
-        browser.evaluate("new Promise(done => setTimeout(done, 50))", wait=True)
-    assert browser.evaluate("document.querySelectorAll('#search-results li').length") >= 1
-    assert problems(events, address) == []
+    browser.prefer_dark(False)
 
 
 def test_a_page_opened_from_disk_shows_its_mathematics(browser, site: Path) -> None:
     """Without any server: double-click on the file."""
     events = browser.open((site / "book" / "priors.html").as_uri())
-    assert not [p for p in problems(events, "file:") if p.startswith("outside")]
+    assert problems(events, "file:") == []
     assert browser.evaluate(RAW_MATH) == {"raw": [], "errors": [], "waiting": 0}
+
+
+# ---------------------------------------------------------------------------------------------
+# Print
+# ---------------------------------------------------------------------------------------------
+
+PRINTED = """
+(() => {
+  const found = [];
+  const limit = document.querySelector('article').getBoundingClientRect().right + 2;
+  for (const box of document.querySelectorAll('article mjx-math'))
+    if (box.getBoundingClientRect().right > limit && !box.closest('.preview'))
+      found.push('cut: ' + box.textContent.slice(0, 40));
+  for (const box of document.querySelectorAll('article pre')) {
+    if (!box.checkVisibility()) continue;
+    if (!box.textContent.trim()) found.push('empty box');
+    if (getComputedStyle(box).whiteSpace !== 'pre-wrap') found.push('code that does not wrap');
+  }
+  for (const frame of document.querySelectorAll('article div.cell_input, article div.highlight'))
+    if (frame.checkVisibility() && frame.clientHeight > 0 && !frame.textContent.trim())
+      found.push('empty frame');
+  for (const bar of document.querySelectorAll('.bd-sidebar-primary, .bd-header-article'))
+    if (bar.checkVisibility()) found.push('printed: ' + bar.className);
+  return found;
+})()
+"""
+
+
+@pytest.mark.parametrize(
+    "page", ["book/layers", "book/cross_attention", "book/descent", "notebooks/claims"]
+)
+def test_print(browser, address, page) -> None:
+    """At the width of the text on A4: no formula cut, no empty box, no bars."""
+    browser.resize(718, 1000)
+    browser.prefer_dark(False)
+    browser.open(f"{address}/{page}.html")
+    browser.emulate_print(True)
+    settle(browser)
+    found = browser.evaluate(PRINTED)
+    printed = browser.pdf()
+    browser.emulate_print(False)
+    assert found == []
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 30_000

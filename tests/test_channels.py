@@ -11,8 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
-from aimlib import HardmaxChannel, LinearChannel, SoftmaxChannel, _hardmax, _normal, channels
-from aimlib.channels import output_function
+from aimlib import (
+    AttentionIndexedModel,
+    HardmaxChannel,
+    LinearChannel,
+    SoftmaxChannel,
+    WignerPrior,
+    _hardmax,
+    _hardmax_sampler,
+    _normal,
+    attention_indices,
+    bayes_optimal,
+)
+from aimlib import _hardmax_information as many
+from aimlib._hardmax_pair import pair_series
+from aimlib._softmax import row_softmax, scaled_gaps
+from aimlib.channels import RectangularChannel, SymmetricChannel, output_function
+from aimlib.deep import row_softmax as public_row_softmax
 
 
 def symmetric_normal(rng: np.random.Generator, n: int, t: int, variance: float) -> np.ndarray:
@@ -122,6 +137,43 @@ def test_linear_posterior_and_information(tokens, noise) -> None:
     # the posterior mean is the least-squares regression of h on y: the residual is orthogonal to y
     residual = (h - channel.posterior_mean(y, omega, v))[:, rows, columns]
     assert np.mean(residual * (y - omega)[:, rows, columns], axis=0) == pytest.approx(0, abs=0.02)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4])
+def test_linear_generalisation_error_by_simulation(tokens) -> None:
+    """E|h - E h|^2 = T(T+1) V over the full matrix, whatever the noise."""
+    h = symmetric_normal(np.random.default_rng(31), 100_000, tokens, 0.4)
+    exact = np.mean(np.sum(h * h, axis=(1, 2)))
+    for noise in (0.0, 0.7):
+        error = LinearChannel(tokens, noise).generalization_error(0.4, 1.5)
+        assert error == pytest.approx(exact, rel=0.015)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.25])
+def test_linear_entropy_is_that_of_the_gaussian_output(noise) -> None:
+    """log det of the covariance of y over a <= b."""
+    t, v = 3, 0.4
+    a, b = np.triu_indices(t)
+    law = stats.multivariate_normal(cov=np.diag((1 + (a == b)) * v + noise))
+    assert LinearChannel(t, noise).output_entropy(v, 1.0) == pytest.approx(law.entropy())
+
+
+def test_linear_noise_is_independent_of_indices_and_symmetric() -> None:
+    rng = np.random.default_rng(32)
+    h = symmetric_normal(rng, 100_000, 2, 1.0)
+    z = (LinearChannel(2, 0.49).output(h, rng) - h)[:, [0, 0, 1], [0, 1, 1]]
+    assert np.cov(z.T) == pytest.approx(0.49 * np.eye(3), abs=0.01)
+    assert z.T @ h[:, [0, 0, 1], [0, 1, 1]] / len(h) == pytest.approx(np.zeros((3, 3)), abs=0.015)
+
+
+def test_channel_noise_is_not_drawn_from_the_tokens() -> None:
+    """A stream that is used twice shows: noise and tokens would share numbers."""
+    model = AttentionIndexedModel(20, WignerPrior(), LinearChannel(1, 1.0))
+    data = model.sample(1.0, seed=3)
+    noise = data.outputs - attention_indices(data.tokens, data.teacher)
+    shared = np.intersect1d(noise.round(9), data.tokens.round(9))
+    assert noise.std() == pytest.approx(1.0, abs=0.2)
+    assert shared.size == 0
 
 
 def test_linear_noise_needs_a_generator() -> None:
@@ -271,6 +323,208 @@ def test_information_never_grows_with_knowledge(p, q) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
+# A softmax that is never NaN
+# ---------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.floats(-1.7e308, 1.7e308), min_size=2, max_size=5),
+    st.floats(0.0, 1.7e308),
+    st.sampled_from([np.float64, np.float32]),
+)
+def test_softmax_of_any_finite_row(row, beta, kind) -> None:
+    """Rows sum to one, larger scores have no smaller shares, and the type is kept."""
+    scores = np.clip(np.array(row), np.finfo(kind).min, np.finfo(kind).max).astype(kind)
+    y = row_softmax(scores[None], beta)[0]
+    assert y.dtype == kind
+    assert np.isfinite(scaled_gaps(scores[None], beta)).all()
+    assert y.sum() == pytest.approx(1.0, abs=1e-6)
+    assert np.all(np.diff(y[np.argsort(scores, kind="stable")]) >= 0)
+
+
+def test_softmax_by_another_library() -> None:
+    h = symmetric_normal(np.random.default_rng(37), 50, 3, 1.0)
+    for beta in (0.0, 0.1, 1.0, 50.0):
+        assert row_softmax(h, beta) == pytest.approx(special.softmax(beta * h, axis=-1), rel=1e-12)
+
+
+@pytest.mark.parametrize("beta", [1e-308, 1.0, 1e308])
+def test_softmax_channels_at_any_temperature(beta) -> None:
+    h = np.array([[[3.0, -3.0], [-3.0, 1e300]], [[0.0, 0.0], [0.0, 0.0]]])
+    for y in (SoftmaxChannel(2, beta).output(h), public_row_softmax(h, beta)):
+        assert np.isfinite(y).all()
+        assert y[1].tolist() == [[0.5, 0.5], [0.5, 0.5]]
+        if beta >= 1.0:
+            assert y[0] == pytest.approx(
+                np.array([[1.0, np.exp(-6.0 * beta)], [0.0, 1.0]]), abs=3e-3
+            )
+
+
+# ---------------------------------------------------------------------------------------------
+# A channel of one's own, and what the base derives
+# ---------------------------------------------------------------------------------------------
+
+
+class Bare(SymmetricChannel):
+    """The three methods that a channel must state, taken from another one."""
+
+    def __init__(self, channel) -> None:
+        self.channel, self.tokens = channel, channel.tokens
+
+    def output(self, indices, rng=None):
+        return self.channel.output(indices, rng)
+
+    def posterior_mean(self, y, omega, variance):
+        return self.channel.posterior_mean(y, omega, variance)
+
+    def information_at(self, variance, second_moment):
+        return self.channel.information_at(variance, second_moment)
+
+
+class BareRow(RectangularChannel):
+    """One sign of the difference of two keys, stated by its information alone."""
+
+    queries, keys = 1, 2
+
+    def output(self, indices, rng=None):
+        return 1.0 * (np.diff(self.check_indices("indices", indices), axis=-1) > 0)
+
+    def posterior_mean(self, y, omega, variance):
+        raise NotImplementedError
+
+    def information_at(self, variance, second_moment):
+        x = np.sqrt(np.asarray(variance, dtype=float) / second_moment)[..., None]
+        k = np.sqrt(1 - x**2) / x + 1e-12  # w = (difference of the means)/sqrt(2 V) is N(0, k^2)
+        w = np.linspace(-9, 9, 1001) * np.minimum(k, 1.0)
+        law = np.exp(-0.5 * (w / k) ** 2) / (np.sqrt(2 * np.pi) * k)
+        share = stats.norm.pdf(w) ** 2 / (special.ndtr(w) * special.ndtr(-w))
+        return np.sum(share * law, axis=-1) * 0.018 * np.minimum(k, 1.0)[..., 0]
+
+
+@pytest.mark.parametrize(
+    "channel", [SoftmaxChannel(3), HardmaxChannel(2), HardmaxChannel(3), LinearChannel(2, 0.3)]
+)
+def test_the_base_derives_information_and_entropy(channel) -> None:
+    """The entropy up to its value where nothing is known, H(Q) = 0, which moves no estimate."""
+    bare, v = Bare(channel), np.array([1.5, 1.2, 0.3, 1e-3, 1e-9])
+    assert bare.information(0.4, 1.5) == channel.information(0.4, 1.5)
+    exact = channel.output_entropy(v, 1.5) - channel.output_entropy(1.5, 1.5)
+    assert bare.output_entropy(v, 1.5) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+    assert bare.output_entropy(0.3, 1.5) == pytest.approx(exact[2], rel=1e-9)
+    nothing = channel.output_entropy(0.0, 1.5) - channel.output_entropy(1.5, 1.5)
+    assert bare.output_entropy(0.0, 1.5) == pytest.approx(nothing, rel=1e-9)
+    bare.validate(np.full((1, 2, 2), 7.0))  # says nothing about its outputs
+    assert bare.weights == "symmetric"
+
+
+@pytest.mark.parametrize("v", [0.05, 0.7])
+def test_the_base_samples_the_generalisation_error(v) -> None:
+    soft = SoftmaxChannel(2, 1.3)
+    assert Bare(soft).generalization_error(v, 1.5) == pytest.approx(
+        soft.generalization_error(v, 1.5), rel=5e-3
+    )
+    noisy = LinearChannel(2, 0.3)  # noise included: T^2 tau more
+    assert Bare(noisy).generalization_error([v, v], 1.5) == pytest.approx(
+        [6 * v + 4 * 0.3] * 2, rel=0.02
+    )
+    # a sign is 0 or 1: the error is E p(1 - p), half the probability that two samples differ
+    rng = np.random.default_rng(33)
+    common = np.sqrt(1.5 - v) * rng.standard_normal((200_000, 1, 2))
+    one, two = (common + np.sqrt(v) * rng.standard_normal(common.shape) for _ in range(2))
+    differ = 0.5 * np.mean(
+        np.sign(one[:, 0, 0] - one[:, 0, 1]) != np.sign(two[:, 0, 0] - two[:, 0, 1])
+    )
+    assert BareRow().generalization_error(v, 1.5) == pytest.approx(differ, abs=4e-3)
+
+
+def test_a_channel_without_a_squared_distance_says_so() -> None:
+    class Loud(Bare):
+        def output(self, indices, rng=None):
+            return np.full(np.shape(indices), np.inf)
+
+    with pytest.raises(ValueError, match="generalization_error of its own"):
+        Loud(SoftmaxChannel(2)).generalization_error(0.3, 1.0)
+
+
+def test_a_channel_of_ones_own_in_the_theory() -> None:
+    alpha, prior = np.array([0.05, 0.08]), WignerPrior()
+    ours = bayes_optimal(alpha, prior, Bare(SoftmaxChannel(3)))
+    built_in = bayes_optimal(alpha, prior, SoftmaxChannel(3))
+    assert ours.estimation_error == pytest.approx(built_in.estimation_error, abs=1e-12)
+    assert ours.generalization_error == pytest.approx(built_in.generalization_error, rel=1e-6)
+    # free entropies of two sample complexities differ by what alpha times the constant makes
+    gap = ours.free_entropy - built_in.free_entropy
+    assert gap / alpha == pytest.approx(np.full(2, gap[0] / alpha[0]), rel=1e-6)
+
+
+def test_entropy_of_a_sign_by_the_base() -> None:
+    """It falls by log 2 from nothing known to everything known."""
+    assert BareRow().output_entropy(0.0, 2.0) == pytest.approx(-np.log(2.0), rel=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------
+# Outputs that no model made
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 5])
+@pytest.mark.parametrize("beta", [1e-3, 1.0, 30.0])
+def test_outputs_of_the_softmax_are_accepted(tokens, beta) -> None:
+    """Also where they were kept in single precision."""
+    h = symmetric_normal(np.random.default_rng(34), 500, tokens, 1.0)
+    y = SoftmaxChannel(tokens, beta).output(h)
+    SoftmaxChannel(tokens, beta).validate(y)
+    if beta < 10:
+        SoftmaxChannel(tokens, beta).validate(y.astype(np.float32))
+
+
+def test_outputs_that_no_softmax_made_are_refused() -> None:
+    channel = SoftmaxChannel(4)
+    y = channel.output(symmetric_normal(np.random.default_rng(35), 20, 4, 1.0))
+    for change, message in (
+        (lambda y: y.__setitem__((7, 2, 1), y[7, 2, 1] + 0.8), r"1\.8.* in row 7, 2"),
+        (lambda y: y.__setitem__((7, 2, 1), -0.1), "positive"),
+        (lambda y: y.__setitem__((7, 2, 1), 0.0), "underflowed"),
+        (lambda y: y.__setitem__((7, 2, 1), np.nan), "finite"),
+        # a permutation inside a row keeps its sum and breaks the symmetry of the indices
+        (
+            lambda y: y.__setitem__((7, 2), y[7, 2, [1, 0, 3, 2]]),
+            r"in sequence 7, tokens 0, [123] and [123]",
+        ),
+    ):
+        bad = y.copy()
+        change(bad)
+        with pytest.raises(ValueError, match=message):
+            channel.validate(bad)
+    with pytest.raises(ValueError, match="shape"):
+        channel.validate(y[:, :3, :3])
+
+
+@pytest.mark.parametrize("shift", [3e-5, 1e-3])
+@pytest.mark.parametrize("entry", [(0, 1), (1, 2), (3, 2), (2, 0)])
+def test_small_departures_from_symmetry_are_seen(entry, shift) -> None:
+    """The cyclic condition, anywhere in the matrix, down to its stated tolerance."""
+    channel = SoftmaxChannel(4)
+    y = channel.output(symmetric_normal(np.random.default_rng(36), 1, 4, 1.0))
+    y[0][entry] *= 1 + shift
+    y /= y.sum(axis=2, keepdims=True)
+    with pytest.raises(ValueError, match="symmetric indices"):
+        channel.validate(y)
+
+
+def test_outputs_of_the_other_channels_are_checked() -> None:
+    with pytest.raises(ValueError, match="symmetric"):
+        LinearChannel(2).validate([[[0.0, 1.0], [2.0, 0.0]]])
+    LinearChannel(2).validate([[[0.0, 1.0], [1.0, 0.0]]])
+    with pytest.raises(ValueError, match="one-hot"):
+        HardmaxChannel(2).validate([[[0.5, 0.5], [1.0, 0.0]]])
+    with pytest.raises(ValueError, match="no symmetric matrix"):
+        HardmaxChannel(3).validate([np.roll(np.eye(3), 1, axis=1)])
+    HardmaxChannel(3).validate([np.eye(3)])
+
+
+# ---------------------------------------------------------------------------------------------
 # The public border
 # ---------------------------------------------------------------------------------------------
 
@@ -344,7 +598,7 @@ def posteriors(winners: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarr
     n, t = winners.shape
     means, error, log_probability = np.empty((n, t, t)), np.empty(n), np.empty(n)
     uniforms = np.random.default_rng(0).random((100, t * (t + 1) // 2 + t * t))
-    assert _hardmax.posterior_means(winners, z, uniforms, means, error, log_probability) == -1
+    _hardmax.posterior_means(winners, z, uniforms, means, error, log_probability)
     return means, error, log_probability
 
 
@@ -360,7 +614,7 @@ def test_possible_outputs_are_those_that_occur() -> None:
         assert len(every_output(tokens)) == count
         seen = np.unique(h[:, :tokens, :tokens].argmax(axis=2), axis=0)
         assert np.array_equal(seen, every_output(tokens))
-        kinds, multiplicity = channels._outputs(tokens)
+        kinds, multiplicity = many.every_output(tokens)
         assert multiplicity.sum() == count
         assert len(kinds) < count
 
@@ -417,7 +671,7 @@ def test_sampler_agrees_with_the_recursion() -> None:
     exact = posteriors(winners, z)[0]
     halves = np.empty((2, 3, 3))
     for k in range(5):
-        _hardmax._gibbs(winners[k], z[k], z[k].copy(), rng.random((60_000, 15)), 0.0, halves)
+        _hardmax_sampler.gibbs(winners[k], z[k], z[k].copy(), rng.random((60_000, 15)), 0.0, halves)
         assert halves.mean(axis=0) == pytest.approx(exact[k], abs=0.02)
 
 
@@ -489,8 +743,8 @@ def test_information_at_three_tokens_with_knowledge(x) -> None:
 
 def test_the_cubic_at_two_tokens_against_the_exact_information() -> None:
     """The four exact conditions that are used from three tokens on."""
-    cubic, error = channels._series(2)
-    exact = channels._hardmax_pair_series()
+    cubic, error = many.series(2)
+    exact = pair_series()
     x = np.linspace(0, 1, 51)
     distance = np.abs(np.polynomial.polynomial.polyval(x, cubic) / exact(x) - 1)
     assert 0.2 * error < distance.max() < error < 1e-3
@@ -513,11 +767,10 @@ def test_information_at_many_tokens_is_monotone_and_consistent(tokens) -> None:
         )
 
 
-def test_sampled_outputs_agree_with_all_outputs(monkeypatch) -> None:
+def test_sampled_outputs_agree_with_all_outputs() -> None:
     """The road from seven tokens on, walked at four."""
     exact = HardmaxChannel(4).information(0.3, 1.0)
-    monkeypatch.setattr(channels, "_MOST_SUMMED", 3)
-    parabola, error = channels._series.__wrapped__(4)
+    parabola, error = many.sampled_series(4)
     x = np.sqrt(0.7)
     assert x * np.polynomial.polynomial.polyval(x, parabola) == pytest.approx(exact, rel=error)
     assert error < 0.01
@@ -543,7 +796,7 @@ def test_misclassification_at_many_tokens_by_simulation(tokens) -> None:
 def test_misclassification_in_its_limits() -> None:
     """Two tokens in closed form; without knowledge by chance; linear in sqrt(V) near V = 0."""
     for x in (1e-7, 1e-4, 0.1, 0.7, 1.0):
-        assert channels._misclassified(2, x) == pytest.approx(np.arcsin(x) / np.pi, rel=1e-8)
+        assert many.misclassified(2, x) == pytest.approx(np.arcsin(x) / np.pi, rel=1e-8)
     for tokens in (3, 4):
         h = symmetric_normal(np.random.default_rng(30), 200_000, tokens, 1.0)[:, 0]
         own = np.mean(h.argmax(axis=1) == 0)
@@ -551,8 +804,8 @@ def test_misclassification_in_its_limits() -> None:
         channel = HardmaxChannel(tokens)
         assert channel.generalization_error(1.0, 1.0) == pytest.approx(chance, abs=3e-3)
         below, above = (
-            channels._misclassified(tokens, 0.99e-5),
-            channels._misclassified(tokens, 1.01e-5),
+            many.misclassified(tokens, 0.99e-5),
+            many.misclassified(tokens, 1.01e-5),
         )
         assert below / 0.99 == pytest.approx(above / 1.01, rel=2e-5)
         assert channel.generalization_error(0.0, 1.0) == 0.0

@@ -19,6 +19,7 @@ from aimlib import (
     SpectralPrior,
     WignerPrior,
     WishartPrior,
+    attention_indices,
     bayes_optimal,
     strong_recovery_threshold,
 )
@@ -78,6 +79,28 @@ def test_the_output_function_is_the_gradient_of_the_log_evidence() -> None:
 
 
 # --- chapter "softmax" -------------------------------------------------------------------------
+
+
+def test_many_noisy_linear_outputs_are_one_noisy_matrix() -> None:
+    """softmax:linear-likelihood, softmax:linear-noise: its quadratic form on random directions."""
+    rng, d, tokens, noise = np.random.default_rng(9), 40, 2, 50.0
+    n = 40_000
+    alpha = n / d**2
+    x = rng.standard_normal((n, tokens, d))
+    rows, columns = np.triu_indices(tokens)
+    for direction in (WishartPrior(0.5).sample(d, rng), WignerPrior().sample(d, rng)):
+        h = attention_indices(x, direction)[:, rows, columns]
+        measured = -np.sum(h**2) / (2 * noise)
+        size = np.sum(direction**2)
+        predicted = -alpha * d / (2 * noise) * tokens * (tokens + 3) / 2 * size
+        assert measured == pytest.approx(predicted, rel=0.03)
+        inverse = 2 * alpha * tokens * (tokens + 3) / (2 * noise)
+        assert predicted == pytest.approx(-d / 4 * inverse * size)
+    v = 1.0  # and the channel information of the weak linear channel gives the same noise
+    c = LinearChannel(tokens, 1e4).information_at(v, 1.5)
+    assert 2 * alpha * c / v == pytest.approx(
+        2 * alpha * tokens * (tokens + 3) / (2 * 1e4), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(("rho", "power"), [(0.3, 1.0), (0.5, 1.0), (2.0, 1.0), (1.0, 1.5)])

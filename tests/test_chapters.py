@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,12 +16,17 @@ from aimlib import chapters
 from aimlib.chapters import (
     ChapterError,
     Parameter,
+    check_alternatives,
     execute_notebook,
+    expand_grid,
     find_root,
     load_chapter,
     load_chapters,
+    parse_alternatives,
     parse_value,
+    recorded_runs,
     run_chapter,
+    run_grid,
     tagged_defaults,
     validate_values,
 )
@@ -77,6 +81,9 @@ def test_text_becomes_a_value_of_the_declared_type(kind, text, value) -> None:
         ("floats", ""),
         ("floats", "0.1,,2"),
         ("ints", "1,x"),
+        ("int", "1_000"),
+        ("int", "[1"),
+        ("floats", "1]"),
     ],
 )
 def test_text_of_another_type_is_refused(kind, text) -> None:
@@ -100,6 +107,109 @@ def test_unknown_names_are_refused_with_a_hint() -> None:
         load_chapter("softmx", ROOT)
     with pytest.raises(ChapterError, match="no preset 'slow'; it has: quick"):
         validate_values(load_chapter("priors", ROOT), {}, "slow")
+
+
+def test_a_value_given_goes_before_the_preset_and_that_before_the_default() -> None:
+    chapter = load_chapter("priors", ROOT)
+    assert chapter.parameter("dimension").default == 800
+    assert validate_values(chapter, {}, "quick")["dimension"] == 200
+    given = validate_values(chapter, {"dimension": 300}, "quick")
+    assert given == {"width_ratio": 0.5, "noise": 0.003, "dimension": 300, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "values"),
+    [
+        ("int", "3", [3]),
+        ("int", "1,2, 1e3", [1, 2, 1000]),
+        ("int", "[1, 2]", [1, 2]),
+        ("bool", "true,false", [True, False]),
+        ("str", "softmax, hardmax", ["softmax", "hardmax"]),
+        ("floats", "0.1,2", [[0.1, 2.0]]),
+        ("floats", "[0.1,2]", [[0.1, 2.0]]),
+        ("floats", "0.1,2;3", [[0.1, 2.0], [3.0]]),
+        ("floats", "[0.1,2],[3]", [[0.1, 2.0], [3.0]]),
+        ("ints", "[[1, 2], [3]]", [[1, 2], [3]]),
+    ],
+)
+def test_text_becomes_the_values_of_a_grid(kind, text, values) -> None:
+    assert parse_alternatives(parameter(kind), text) == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("int", "1,,2", "x must be"),
+        ("int", "", "x must be"),
+        ("int", "[1,2", "x must be"),
+        ("int", "1;2", "x must be"),
+        ("int", "[[1],[2]]", "x must be"),
+        ("int", "1,1", "value 1 twice"),
+        ("floats", "1;", "x must be"),
+        ("floats", "1,2;1,2", r"value \[1.0, 2.0\] twice"),
+    ],
+)
+def test_a_doubtful_grid_is_refused(kind, text, message) -> None:
+    with pytest.raises(ChapterError, match=message):
+        parse_alternatives(parameter(kind), text)
+
+
+def test_values_of_a_file_make_a_grid() -> None:
+    assert check_alternatives(parameter("int"), 3) == [3]
+    assert check_alternatives(parameter("int"), [1, 2]) == [1, 2]
+    assert check_alternatives(parameter("floats"), [1, 2]) == [[1.0, 2.0]]
+    assert check_alternatives(parameter("floats"), [[1], [2, 3]]) == [[1.0], [2.0, 3.0]]
+    for kind, value in (("int", []), ("int", [1, True]), ("floats", [[1], 2]), ("int", None)):
+        with pytest.raises(ChapterError, match="x must be"):
+            check_alternatives(parameter(kind), value)
+
+
+def test_a_grid_has_all_combinations_and_an_end() -> None:
+    chapter = load_chapter("channels", ROOT)
+    points = expand_grid(chapter, {"tokens": [2, 3], "noise": [0, 1.0, 2.0]})
+    assert points[:2] == [{"tokens": 2, "noise": 0.0}, {"tokens": 2, "noise": 1.0}]
+    assert len(points) == 6
+    with pytest.raises(ChapterError, match="1 to 1000 runs, this one has 1001"):
+        expand_grid(chapter, {"seed": list(range(1001))})
+
+
+# ---------------------------------------------------------------------------------------------
+# The card
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "One"\n', "", r"\[one\] in parameters.toml must have .*missing: \['title'\]"),
+        ("seconds = 1\n", "", r"missing: \['seconds'\]"),
+        ("seconds = 1\n", 'seconds = "1"\n', "seconds of .* has the wrong type: '1'"),
+        ("seconds = 1\n", "seconds = true\n", "seconds of .* has the wrong type: True"),
+        ("seconds = 1\n", "seconds = 1\nminutes = 2\n", r"unknown: \['minutes'\]"),
+        ('type = "int", ', "", r"\[one.parameters.x\] .* missing: \['type'\]"),
+        ('type = "int", ', 'type = "integer", ', "must be one of int, float, .*got 'integer'"),
+        ("low = 0, ", "lowest = 0, ", r"unknown: \['lowest'\]"),
+        ("low = 0, ", "low = 2, ", "x must be int from 2 to 9, got 1"),
+        ("x = {", "y = {", r"describes \['y'\] but the parameters cell .* sets \['x'\]"),
+        ("x = {", "x = 3 #", "must be a table, got 3"),
+        ("[one.parameters]", "[one.presets.p]\nvalues = {x = 2}\n[one.parameters]", "'seconds'"),
+        ("[one.parameters]", "[one.presets]\np = 1\n[one.parameters]", "must be a table, got 1"),
+        (
+            "[one.parameters]",
+            "[one.presets.p]\nseconds = 1\nvalues = {x = 20}\n[one.parameters]",
+            "int from 0 to 9, got 20",
+        ),
+        ("seconds = 1\n", "seconds = \n", "cannot read .*parameters.toml"),
+        ("seconds = 1\n", 'seconds = 1\nmemory = "5 * d"\n', "a formula in its parameters"),
+        ("seconds = 1\n", 'seconds = 1\nmemory = "open(x)"\n', "not allowed"),
+    ],
+)
+def test_a_wrong_card_is_named(book, old, new, message) -> None:
+    path = book / "notebooks" / "parameters.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ChapterError, match=message):
+        chapters.estimated_memory(load_chapter("one", book), {"x": 1})
 
 
 # ---------------------------------------------------------------------------------------------
@@ -206,6 +316,80 @@ def test_sources_and_strange_folders_are_never_written(book) -> None:
     assert (other / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_folder_that_cannot_be_is_told_before_anything_runs(book, monkeypatch) -> None:
+    def too_late(*arguments, **options) -> None:
+        raise AssertionError("a kernel was started")
+
+    monkeypatch.setattr("aimlib.chapters.running.execute_notebook", too_late)
+    monkeypatch.setattr("aimlib.chapters.editions.execute_notebook", too_late)
+    (book / "file").write_text("")
+    chapter = load_chapter("one", book)
+    for folder in ("file/x", "file/x/y", "n" * 300, "a/" + "n" * 300 + "/b", "new/a\0b"):
+        for act in (
+            lambda output: run_chapter(chapter, {}, output=output),
+            lambda output: run_grid(chapter, {"x": [1, 2]}, output=output),
+            lambda output: chapters.build_edition({"one": {"x": 2}}, output, book),
+        ):
+            with pytest.raises(ChapterError, match=r"output cannot be written|output must be new"):
+                act(book / folder)
+
+
+def test_a_grid_has_an_index_a_table_and_a_folder_for_each_run(book) -> None:
+    write(
+        book / "notebooks" / "one.ipynb",
+        ("x = 1", True),
+        ("from myst_nb import glue\nassert x != 3\nglue('twice', 2 * x)", False),
+    )
+    chapter = load_chapter("one", book)
+    target = run_grid(chapter, {"x": [2, 3, 4]})
+    record = json.loads((target / "parameters.json").read_text())
+    assert [run["parameters"]["x"] for run in record["runs"]] == [2, 3, 4]
+    assert [run.get("results") for run in record["runs"]] == [{"twice": 4}, None, {"twice": 8}]
+    assert "AssertionError" in record["runs"][1]["error"]
+    rows = (target / "index.csv").read_text().splitlines()
+    assert rows[0] == "run,x,twice,seconds,error"
+    assert rows[1].startswith("1,2,4,")
+    page = (target / "index.html").read_text()
+    for run in (record["runs"][0], record["runs"][2]):
+        assert f'href="{run["folder"]}/notebook.html"' in page
+        assert (target / run["folder"] / "notebook.html").is_file()
+    assert sorted(p.name for p in target.iterdir()) == sorted(
+        ["index.html", "index.csv", "parameters.json"]
+        + [run["folder"] for run in record["runs"] if "folder" in run]
+    )
+    assert leftovers(book) == [target.name]
+    # again: finished runs are kept, of which one is marked, the failed one is tried again
+    marked = target / record["runs"][0]["folder"] / "notebook.html"
+    marked.write_text("kept")
+    assert run_grid(chapter, {"x": [2, 3, 4]}) == target
+    assert marked.read_text() == "kept"
+    # another grid in the same folder replaces it
+    run_grid(chapter, {"x": [5, 6]}, output=target)
+    assert not marked.exists()
+
+
+def test_a_grid_is_refused_as_a_whole(book) -> None:
+    with pytest.raises(ChapterError, match="int from 0 to 9, got 10"):
+        run_grid(load_chapter("one", book), {"x": [1, 10]})
+    assert leftovers(book) == []
+
+
+def test_results_hold_no_paths_of_the_machine(book) -> None:
+    target = run_chapter(load_chapter("one", book), {"x": 4})
+    for path in target.iterdir():
+        assert str(book) not in path.read_text()
+
+
+def test_recorded_runs_are_found_beside_the_notebook_or_in_the_book(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert recorded_runs("amp") == ROOT / "notebooks" / "data" / "amp"
+    (tmp_path / "data" / "amp").mkdir(parents=True)
+    assert recorded_runs("amp").resolve() == tmp_path / "data" / "amp"
+    monkeypatch.setenv("AIMLIB_BOOK", str(tmp_path / "nowhere"))
+    with pytest.raises(ChapterError, match=r"recorded runs data/descent .* are missing"):
+        recorded_runs("descent")
+
+
 def test_a_foreign_kernel_is_refused(book, monkeypatch) -> None:
     """A kernel of the name python3 that belongs to another Python would run other code."""
     kernels = book / "share" / "kernels" / "python3"
@@ -279,55 +463,6 @@ def test_presets_are_valid() -> None:
     for chapter in CHAPTERS:
         for preset in chapter.presets:
             assert validate_values(chapter, {}, preset)
-
-
-# ---------------------------------------------------------------------------------------------
-# The command line
-# ---------------------------------------------------------------------------------------------
-
-
-def aim(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aimlib", *words],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-
-def test_command_line_lists_and_inspects() -> None:
-    listing = aim("chapters")
-    assert listing.returncode == 0
-    assert all(chapter.name in listing.stdout for chapter in CHAPTERS)
-    inspect = aim("parameters", "softmax")
-    assert "tokens = 2" in inspect.stdout
-    assert "from 2 to 12" in inspect.stdout
-    assert "--preset" in inspect.stdout
-
-
-def test_command_line_refuses_before_anything_runs(book) -> None:
-    for words, message in (
-        (("run", "one", "-p", "X", "3"), "no parameter 'X'"),
-        (("run", "one", "-p", "x", "10"), "int from 0 to 9"),
-        (("run", "one", "-p", "x", "1", "-p", "x", "2"), "given twice"),
-        (("run", "two"), "no chapter 'two'"),
-        (("parameters", "two"), "no chapter 'two'"),
-        (("edition", "nowhere.yml"), "cannot read"),
-    ):
-        result = aim(*words, folder=book)
-        assert result.returncode == 1
-        assert message in result.stderr
-        assert "Traceback" not in result.stderr
-    assert leftovers(book) == []
-
-
-def test_command_line_runs(book) -> None:
-    result = aim("run", "one", "-p", "x", "7", "--output", "out", folder=book)
-    assert result.returncode == 0, result.stderr
-    assert (book / "out" / "notebook.ipynb").exists()
-    assert aim("nonsense").returncode == 2
 
 
 def test_an_edition_is_the_book_with_other_numbers(tmp_path) -> None:

@@ -23,23 +23,23 @@ from aimlib import (
     deep_attention,
     state_evolution,
 )
-from aimlib.descent import loss_and_gradient
+from aimlib._shrinkage import denoise_symmetric
+from aimlib.descent import loss_and_gradient as single_loss_and_gradient
+from aimlib.layers import Dataset as LayeredDataset
 from aimlib.layers import (
     DeepSoftmaxChannel,
-    LayeredDataset,
     MixedLinearChannel,
+    Model,
+    averaged_gradient_descent,
     denoising_error,
     error_through_the_sum,
     error_with_the_others_known,
-    layered_amp,
-    layered_descent,
-    layered_loss_and_gradient,
-    layered_state_evolution,
-    sample_layers,
+    loss_and_gradient,
     second_moments,
 )
-from aimlib.layers.denoising import _moments as feature_moments
-from aimlib.layers.denoising import _noise_components as noise_components
+from aimlib.layers import amp as layered_amp
+from aimlib.layers import state_evolution as layered_state_evolution
+from aimlib.layers.denoising import feature_moments, noise_components
 
 HALF = [WishartPrior(0.5), WishartPrior(0.5)]
 NOISE = np.array([[0.8, 0.5], [0.5, 0.6]])
@@ -82,17 +82,17 @@ def test_recursion_in_centred_indices_is_deep_attention_of_matrices_without_trac
 def test_gradient_against_finite_differences(layers, tokens, width) -> None:
     """layers:backward, every entry, for two starts; students wider than d take another path."""
     channel = DeepSoftmaxChannel(layers, tokens, skip=0.7, inverse_temperature=1.3)
-    data = sample_layers(6, [WishartPrior(0.5)] * layers, channel, 0.6, seed=1)
+    data = Model(6, [WishartPrior(0.5)] * layers, channel).sample(0.6, seed=1)
     w = np.random.default_rng(0).standard_normal((2, layers, 6, width))
-    _, gradient = layered_loss_and_gradient(w, data, channel)
+    _, gradient = loss_and_gradient(w, data, channel)
     assert np.abs(gradient).min(axis=(2, 3)).max() > 0.0
     step = 1e-6
     for place in np.ndindex(*w.shape):
         up, down = w.copy(), w.copy()
         up[place] += step
         down[place] -= step
-        plus, _ = layered_loss_and_gradient(up, data, channel)
-        minus, _ = layered_loss_and_gradient(down, data, channel)
+        plus, _ = loss_and_gradient(up, data, channel)
+        minus, _ = loss_and_gradient(down, data, channel)
         difference = (plus - minus) / (2 * step)
         assert gradient[place] == pytest.approx(difference[place[0]], rel=1e-5, abs=1e-8)
         assert difference[1 - place[0]] == 0.0
@@ -102,8 +102,8 @@ def test_one_layer_is_the_gradient_of_the_descent_chapter() -> None:
     data = AttentionIndexedModel(8, WishartPrior(0.5), SoftmaxChannel(3)).sample(0.5, seed=2)
     layered = LayeredDataset(data.tokens, data.outputs, data.teacher[None])
     w = np.random.default_rng(1).standard_normal((2, 8, 4))
-    value, gradient = loss_and_gradient(w, data)
-    ours, ours_gradient = layered_loss_and_gradient(w[:, None], layered, DeepSoftmaxChannel(1, 3))
+    value, gradient = single_loss_and_gradient(w, data)
+    ours, ours_gradient = loss_and_gradient(w[:, None], layered, DeepSoftmaxChannel(1, 3))
     np.testing.assert_allclose(ours, value, rtol=1e-13)
     np.testing.assert_allclose(ours_gradient[:, 0], gradient, rtol=1e-11, atol=1e-15)
 
@@ -111,15 +111,45 @@ def test_one_layer_is_the_gradient_of_the_descent_chapter() -> None:
 def test_both_layers_are_recovered_with_enough_data() -> None:
     channel = DeepSoftmaxChannel()
     data_seed, start_seed = np.random.SeedSequence(3).spawn(2)
-    data = sample_layers(12, HALF, channel, 1.6, data_seed)
-    result = layered_descent(
-        data, 6, channel, 2, start_seed, steps=1500, final_learning_rate=0.0
-    )  # fmt: skip
-    assert result.errors.max() < 1e-3 < 0.5 < result.history["error"][0].min()
-    np.testing.assert_allclose(result.errors, result.history["error"][-1])
-    mean = result.estimates.mean(axis=0)
-    expected = np.sum((mean - data.teachers) ** 2, axis=(1, 2)) / 12
+    data = Model(12, HALF, channel).sample(1.6, data_seed)
+    result = averaged_gradient_descent(
+        data, 6, channel, starts=2, seed=start_seed, iterations=1500, final_learning_rate=0.0
+    )
+    errors = result.history["estimation_error"]
+    assert errors[-1].max() < 1e-3 < 0.5 < errors[0].min()
+    gap = result.start_estimates - data.teacher
+    np.testing.assert_allclose(errors[-1], np.sum(gap**2, axis=(2, 3)) / 12)
+    expected = np.sum(gap.mean(axis=0) ** 2, axis=(1, 2)) / 12
     np.testing.assert_allclose(result.prefix_errors[-1], expected)
+    np.testing.assert_allclose(result.estimation_error, expected)
+    np.testing.assert_allclose(result.estimate, result.start_estimates.mean(axis=0))
+
+
+def test_descent_of_layers_ends_at_the_final_rate_and_resumes(tmp_path) -> None:
+    """A rate that falls to zero leaves the last steps still; a checkpoint goes on to the bit."""
+    channel = DeepSoftmaxChannel()
+    data = Model(6, HALF, channel).sample(0.5, 1)
+    options = {"starts": 2, "seed": 2, "iterations": 40, "record_every": 10}
+    options |= {"final_learning_rate": 0.0}
+    whole = averaged_gradient_descent(data, 3, channel, **options)
+    path = tmp_path / "state.npz"
+
+    def stop(step, loss) -> None:
+        if step == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        averaged_gradient_descent(data, 3, channel, checkpoint=path, callback=stop, **options)
+    with np.load(path) as stored:
+        at_thirty = stored["weights"]
+    resumed = averaged_gradient_descent(data, 3, channel, checkpoint=path, **options)
+    assert np.array_equal(resumed.weights, whole.weights)
+    rest = sum(0.05 * (1 + math.cos(math.pi * (step - 1) / 40)) / 2 for step in range(31, 41))
+    assert 0.1 * rest < np.abs(whole.weights - at_thirty).max() < 2.0 * rest  # the law of Adam
+    constant = averaged_gradient_descent(
+        data, 3, channel, **(options | {"final_learning_rate": None})
+    )
+    assert np.abs(constant.weights - whole.weights).max() > 2.0 * rest
 
 
 @pytest.mark.parametrize("count", [8, 21, 22, 23, 30])
@@ -377,14 +407,14 @@ def test_linear_message_passing_follows_state_evolution(scheme) -> None:
     """layers:iteration against layers:state-evolution at d = 120."""
     alpha, d = 0.5, 120
     runs = [
-        layered_amp(sample_layers(d, HALF, MIXED, alpha, seed), HALF, MIXED, scheme=scheme)
+        layered_amp(Model(d, HALF, MIXED).sample(alpha, seed), HALF, MIXED, scheme=scheme)
         for seed in range(3)
     ]
     theory = layered_state_evolution(alpha, HALF, MIXED, 200, scheme)[-1]
     assert all(run.status == "converged" for run in runs)
-    measured = np.mean([run.errors for run in runs])
+    measured = np.mean([run.estimation_error for run in runs])
     assert measured == pytest.approx(theory[0, 0], rel=0.06)
-    claimed = np.mean([run.predicted for run in runs], axis=0)
+    claimed = np.mean([run.predicted_error for run in runs], axis=0)
     np.testing.assert_allclose(claimed, theory, atol=0.05 * theory[0, 0])
 
 
@@ -394,12 +424,12 @@ def test_combining_helps_and_wigner_layers_reach_the_optimum() -> None:
     bound = error_with_the_others_known(0.5, HALF, MIXED)[0]
     assert bound < combined < 0.75 * separate
     priors = [WignerPrior()] * 2
-    run = layered_amp(sample_layers(150, priors, MIXED, 0.5, 1), priors, MIXED)
+    run = layered_amp(Model(150, priors, MIXED).sample(0.5, 1), priors, MIXED)
     v = np.eye(2)
     for _ in range(200):
         v = np.linalg.inv(np.eye(2) + MIXED.information(v, np.eye(2)))  # 2 alpha = 1
     assert run.status == "converged"
-    assert run.errors == pytest.approx(np.diag(v), rel=0.06)
+    assert run.estimation_error == pytest.approx(np.diag(v), rel=0.06)
 
 
 def test_the_other_layers_known_is_the_single_layer_problem() -> None:
@@ -414,13 +444,13 @@ def test_two_layer_softmax_follows_state_evolution() -> None:
     """Both layers of two networks at alpha = 0.2, d = 100; smaller ones lie higher."""
     channel, alpha = DeepSoftmaxChannel(), 0.2
     runs = [
-        layered_amp(sample_layers(100, HALF, channel, alpha, seed), HALF, channel, tolerance=2e-4)
+        layered_amp(Model(100, HALF, channel).sample(alpha, seed), HALF, channel, tolerance=2e-4)
         for seed in range(2)
     ]
     theory = layered_state_evolution(alpha, HALF, channel, 14)[-1]
     assert all(run.status == "converged" for run in runs)
-    measured = np.mean([run.errors for run in runs], axis=0)
-    claimed = np.mean([np.diag(run.predicted) for run in runs], axis=0)
+    measured = np.mean([run.estimation_error for run in runs], axis=0)
+    claimed = np.mean([np.diag(run.predicted_error) for run in runs], axis=0)
     assert measured == pytest.approx(np.diag(theory), rel=0.1)
     assert claimed == pytest.approx(np.diag(theory), rel=0.1)
 
@@ -516,10 +546,10 @@ def test_one_layer_from_a_weighted_sum() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    data = sample_layers(6, HALF, MIXED, 0.5, seed=0)
+    data = Model(6, HALF, MIXED).sample(0.5, seed=0)
     deep = DeepSoftmaxChannel()
     with pytest.raises(ValueError, match="priors"):
-        sample_layers(6, HALF[:1], MIXED, 0.5, seed=0)
+        Model(6, HALF[:1], MIXED)
     with pytest.raises(ValueError, match="scheme"):
         denoising_error(NOISE, HALF, "best")
     with pytest.raises(ValueError, match="noise must be a positive definite"):
@@ -537,9 +567,9 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="damping"):
         layered_amp(data, HALF, MIXED, damping=1.0)
     with pytest.raises(ValueError, match="channel must have 1 tokens"):
-        layered_descent(data, 3, deep)
-    with pytest.raises(ValueError, match="teachers"):
-        LayeredDataset(data.tokens, data.outputs, data.teachers[0])
+        averaged_gradient_descent(data, 3, deep, seed=0)
+    with pytest.raises(ValueError, match="teacher"):
+        LayeredDataset(data.tokens, data.outputs, data.teacher[0])
 
 
 # --- the border --------------------------------------------------------------------------------
@@ -574,20 +604,20 @@ def test_bad_values_are_refused(call, message) -> None:
     ("call", "message"),
     [
         (lambda: denoising_error(NOISE, [1, 2]), "priors must be"),
-        (lambda: denoising_error(NOISE, [BilinearPrior(0.5)] * 2), "priors must be"),
+        (lambda: denoising_error(NOISE, [BilinearPrior(0.5)] * 2), "priors must be a sequence"),
         (lambda: layered_state_evolution(0.1, WishartPrior(0.5), MIXED), "priors must be"),
-        (lambda: layered_state_evolution(0.1, HALF, SoftmaxChannel(2)), "channel must be"),
-        (lambda: sample_layers(4, HALF, None, 0.5, 0), "channel must be"),
+        (lambda: layered_state_evolution(0.1, HALF, SoftmaxChannel(2)), "priors and channel must"),
+        (lambda: Model(4, HALF, None).sample(0.5, 0), "channel must be"),
         (lambda: layered_amp(None, HALF, MIXED), "dataset must be"),
         (lambda: layered_amp(DATA, None, MIXED), "priors must be"),
-        (lambda: layered_descent(None, 2, SOFT), "dataset must be"),
-        (lambda: layered_descent(DATA, 2, MIXED), "channel must be"),
-        (lambda: layered_loss_and_gradient(np.ones((1, 2, 2, 1)), DATA, MIXED), "channel must be"),
+        (lambda: averaged_gradient_descent(None, 2, SOFT, seed=0), "dataset must be"),
+        (lambda: averaged_gradient_descent(DATA, 2, MIXED, seed=0), "channel must be"),
+        (lambda: loss_and_gradient(np.ones((1, 2, 2, 1)), DATA, MIXED), "channel must be"),
         (lambda: error_with_the_others_known(0.1, HALF, SOFT), "channel must be"),
     ],
 )
 def test_arguments_of_the_wrong_kind_are_refused(call, message) -> None:
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(ValueError, match=message):
         call()
 
 
@@ -596,3 +626,67 @@ def test_a_layer_that_is_not_seen_keeps_its_variance() -> None:
     seen, unseen = error_with_the_others_known(0.3, HALF, channel)
     assert seen < 0.9
     assert unseen == HALF[1].variance
+
+
+def dense_layered_amp(data, priors, channel, iterations, keep):
+    """layers:iteration with the tensor of sensing matrices; nothing in it is taken as symmetric."""
+    x = data.tokens
+    n, t, d = x.shape
+    outer = np.einsum("nai,nbj->nabij", x, x)
+    z = (outer + np.swapaxes(outer, -1, -2)) / (2 * math.sqrt(d))
+    z -= np.eye(t)[:, :, None, None] * np.eye(d) / math.sqrt(d)
+    weights, count = 1 + np.eye(t), len(priors)
+    start = np.stack([p.mean_eigenvalue * np.eye(d) for p in priors])
+    estimate, v = start, np.diag([p.variance for p in priors])
+    reaction, g = np.zeros((count, count)), np.zeros((n, count, t, t))
+    pairs = [(a, b) for a in range(t) for b in range(a, t)]
+    for _ in range(iterations):
+        omega = np.einsum("nabij,lij->nlab", z, estimate)
+        for k in range(count):
+            for m in range(count):
+                omega[:, k] -= weights * reaction[k, m] * g[:, m]
+        g, response = channel.output_function(data.outputs, omega, v)
+        gain = np.linalg.inv(response / d)
+        total = sum(np.einsum("nl,nij->lij", g[:, :, a, b], z[:, a, b]) for a, b in pairs)
+        squares = sum(weights[a, b] * g[:, :, a, b].T @ g[:, :, a, b] for a, b in pairs)
+        noise = gain @ squares @ gain / 2
+        observed = estimate + np.einsum("lm,mij->lij", gain, total)
+        singles = [
+            denoise_symmetric(observed[k], noise[k, k], p, "tangent") for k, p in enumerate(priors)
+        ]
+        shrunk = np.stack([s[0] for s in singles])
+        coefficients, predicted = feature_moments(noise, priors).combined()
+        features = np.concatenate([observed - start, shrunk - start])
+        denoised = start + np.einsum("fl,fij->lij", coefficients, features)
+        slopes = np.zeros((count, count))  # of the estimate of k in the observation of m
+        for k in range(count):
+            for m in range(count):
+                slopes[k, m] = coefficients[m, k] * d * (d + 1) / 2
+                slopes[k, m] += coefficients[count + m, k] * singles[m][1]
+        reaction = slopes @ gain / d
+        estimate = keep * estimate + (1 - keep) * denoised
+        v = keep * v + (1 - keep) * predicted
+    return estimate, reaction
+
+
+def test_matrix_free_layers_equal_the_dense_ones() -> None:
+    """Data of another mixing than believed: the reaction is far from symmetric."""
+    priors = [WishartPrior(0.3), WignerPrior(0.5)]
+    channel = MixedLinearChannel([[1.0, 0.2], [0.9, -0.6]], noise=0.3, tokens=2)
+    other = MixedLinearChannel([[1.0, -0.7], [0.1, 0.8]], noise=0.3, tokens=2)
+    data = Model(12, priors, other).sample(1.5, seed=3)
+    ours = layered_amp(data, priors, channel, iterations=4, damping=0.25, tolerance=1e-300)
+    dense, reaction = dense_layered_amp(data, priors, channel, 4, 0.25)
+    assert abs(reaction[0, 1] - reaction[1, 0]) > 0.1 * abs(reaction[0, 1])
+    np.testing.assert_allclose(ours.history["onsager"][-1], reaction, rtol=1e-8)
+    np.testing.assert_allclose(ours.estimate, dense, rtol=0, atol=1e-9)
+
+
+def test_the_estimate_of_layers_without_a_teacher_is_the_same() -> None:
+    data = Model(20, HALF, MIXED).sample(0.5, seed=1)
+    blind = LayeredDataset(data.tokens, data.outputs)
+    seen, unseen = (layered_amp(x, HALF, MIXED, iterations=5) for x in (data, blind))
+    np.testing.assert_array_equal(seen.estimate, unseen.estimate)
+    assert unseen.estimation_error is None
+    assert seen.history["estimation_error"].shape == (5, 2)
+    assert seen.history["predicted_error"].shape == (5, 2, 2)

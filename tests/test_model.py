@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 
 from aimlib import (
     AttentionIndexedModel,
+    BilinearPrior,
     Dataset,
     HardmaxChannel,
     LinearChannel,
     SoftmaxChannel,
+    StreamedDataset,
     WignerPrior,
     WishartPrior,
+    _datasets,
     attention_indices,
+    cross_attention,
     estimation_error,
+    layers,
 )
 from aimlib.model import TOKEN_LAWS
 
@@ -121,3 +126,42 @@ def test_bad_arguments_are_refused_by_name() -> None:
         Dataset(np.zeros((4, 2, 3)), np.zeros((4, 2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="estimate must have the shape"):
         estimation_error(np.eye(2), np.eye(3))
+
+
+NOISY = [
+    AttentionIndexedModel(40, WishartPrior(0.5), LinearChannel(1, 0.5)),
+    cross_attention.Model(40, BilinearPrior(0.5, 1.5), cross_attention.LinearChannel(1, 1, 0.5)),
+    layers.Model(40, [WishartPrior(0.5)], layers.MixedLinearChannel([[1.0]], 0.5)),
+]
+
+
+@pytest.mark.parametrize("model", NOISY, ids=lambda model: model.weights)
+def test_noise_is_independent_of_tokens_and_the_stream_has_the_teacher_of_the_sample(model) -> None:
+    """y - h is the noise: of its variance, uncorrelated with every stream of tokens, n = 1600."""
+    held = model.sample(1.0, seed=4)
+    streamed = StreamedDataset.regenerate(model, 1.0, seed=4, block=700)
+    assert np.array_equal(held.teacher, streamed.teacher)
+    assert held.sample_complexity == streamed.sample_complexity == 1.0
+    for data in (held, streamed):
+        blocks = [sequences for _, sequences in data.blocks()]
+        sequences = tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        indices = model.indices(sequences, data.teacher)
+        noise = (data.outputs - indices).ravel() / np.sqrt(0.5)
+        assert noise.var() == pytest.approx(1.0, abs=0.15)
+        for tokens in sequences:
+            flat = tokens.ravel()
+            for lag in range(3):  # entries drawn from the same stream would be the same numbers
+                same = flat[lag : lag + noise.size]
+                assert abs(np.mean(same * noise)) < 0.15
+                assert abs(np.mean(tokens.reshape(noise.size, -1)[:, lag] * noise)) < 0.15
+
+
+@pytest.mark.parametrize("model", NOISY, ids=lambda model: model.weights)
+def test_what_does_not_fit_in_memory_is_refused_at_once(model, monkeypatch) -> None:
+    monkeypatch.setattr(_datasets, "available_memory", lambda: 200_000)
+    with pytest.raises(ValueError, match=r"needs .*iB of memory.*StreamedDataset") as error:
+        model.sample(1.0, 0)
+    words = str(error.value).split()
+    fits = float(words[words.index("most") + 2])
+    assert 0.0 < fits < 1.0
+    assert model.sample(0.95 * fits, 0).sample_complexity < 1.0

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
 import nbformat
 import pytest
 from nbval_numbers import texts_agree
@@ -87,6 +88,42 @@ def test_figures_have_caption_take_away_and_alternative_text(path) -> None:
 @every_notebook
 def test_assertions_guard_what_is_claimed(path) -> None:
     assert sum(cell.source.count("assert ") for cell in code_cells(path)) >= 2
+
+
+# ---------------------------------------------------------------------------------------------
+# A notebook taken alone
+# ---------------------------------------------------------------------------------------------
+
+
+@every_notebook
+def test_without_aimlib_the_first_thing_said_is_what_to_install(path, tmp_path) -> None:
+    """In a Python without any package: the cells up to the imports, as a kernel would run them."""
+    assert "install `aimlib` first" in nbformat.read(path, as_version=4).cells[0].source
+    code = "\n".join(cell.source for cell in code_cells(path)[:2])
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: This notebook needs aimlib: run 'pip install .'")
+    assert result.returncode == 1
+
+
+@every_notebook
+def test_recorded_runs_are_asked_from_the_package(path) -> None:
+    """A path below the folder of the notebook is not there when the notebook is taken alone."""
+    for cell in code_cells(path):
+        texts = {n.value for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Constant)}
+        assert not {t for t in texts if isinstance(t, str) and re.match(r"(\./)?(data|sweeps)/", t)}
+
+
+@pytest.mark.parametrize("name", ["claims", "cross_attention"])
+def test_a_notebook_taken_alone_runs_to_its_end(tmp_path, name) -> None:
+    """The two that use most: tables of several chapters, and the code of recorded runs."""
+    shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", tmp_path)
+    notebook = nbformat.read(tmp_path / f"{name}.ipynb", as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, resources=resources).execute()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.ipynb"]
 
 
 def test_every_notebook_has_a_card_and_every_card_a_notebook() -> None:

@@ -15,7 +15,7 @@ import pytest
 import sweep_functions
 
 from aimlib import sweep
-from aimlib.sweeps import SweepError, read_sweep_file
+from aimlib.sweeps import SweepError, describe_failures, read_sweep_file
 
 HERE = Path(__file__).resolve().parent
 GRID = {"scale": [1.0, 2.5], "kind": ["a", "b"]}
@@ -149,6 +149,104 @@ def test_bad_arguments_are_refused_before_anything_is_written(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("executor", ["local", "dask"])
+def test_workers_have_one_thread_each(tmp_path, monkeypatch, executor) -> None:
+    """They would fight for the cores; also where the environment asks for more."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
+    result = sweep(sweep_functions.threads, {"index": [1, 2]}, 1, tmp_path, executor, jobs=1)
+    assert result.failed == []
+    assert [row["threads"] for row in result.rows] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "jobs", "message"),
+    [
+        (0, None, "seeds must be an integer of at least 1"),
+        (True, None, "seeds must be"),
+        ("2", None, "seeds must be"),
+        ([1.5], None, "seeds must be"),
+        (None, None, "seeds must be"),
+        (1, 0, "jobs must be an integer of at least 1"),
+        (1, -1, "jobs must be"),
+        (1, 1.5, "jobs must be"),
+    ],
+)
+def test_bounds_of_seeds_and_jobs(tmp_path, seeds, jobs, message) -> None:
+    with pytest.raises(SweepError, match=message):
+        sweep(sweep_functions.strange, {"index": [2]}, seeds, tmp_path / "s", "serial", jobs=jobs)
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_smallest_seeds_and_jobs_are_allowed(tmp_path) -> None:
+    result = sweep(sweep_functions.strange, {"index": [2]}, [0], tmp_path, "serial", jobs=1)
+    assert [row["seed"] for row in result.rows] == [0]
+    assert len(sweep(sweep_functions.strange, {"index": [2]}, 1, tmp_path, "serial").rows) == 1
+
+
+def test_failures_are_a_list_to_read(tmp_path) -> None:
+    """The function of a newcomer, who adds the seed to a number."""
+    result = sweep(sweep_functions.adds_its_seed, {"index": [1, 2]}, 1, tmp_path, "serial")
+    lines = describe_failures(result.failed).splitlines()
+    assert lines[0] == "2 cells failed; they are tried again next time."
+    assert lines[1].startswith("- index = 1, seed 0: TypeError: unsupported operand type(s) for +")
+    assert "SeedSequence" in lines[1]
+    assert 'return {"value": index + seed}' in "\n".join(lines)
+    assert len([line for line in lines if line.startswith("- ")]) == 2
+    assert not any("Traceback" in line or "\\n" in line for line in lines)
+    assert max(map(len, lines)) < 200
+
+
+def test_results_that_are_not_finite_are_counted(tmp_path) -> None:
+    with pytest.warns(UserWarning, match="NaN or infinite results in 4 cells: value in 3"):
+        result = sweep(sweep_functions.strange, {"index": [0, 1, 2, 3]}, 1, tmp_path, "serial")
+    assert len(result.rows) == 4
+    record = json.loads((tmp_path / "provenance.json").read_text())
+    assert record["not_finite"] == {"value": 3}
+
+
+@pytest.mark.parametrize("executor", ["serial", "local"])
+def test_cells_that_return_other_names_are_refused(tmp_path, executor) -> None:
+    message = r"index = \d, seed 0 returns \['(odd|even)'\], index = \d, seed 0 returns"
+    for _ in range(2):  # again from the store
+        with pytest.raises(SweepError, match=message):
+            sweep(sweep_functions.other_names, {"index": [0, 1, 2]}, 1, tmp_path, executor, jobs=1)
+
+
+def test_a_function_that_returns_no_mapping_fails_with_a_sentence(tmp_path) -> None:
+    (failure,) = sweep(sweep_functions.no_mapping, {"index": [7]}, 1, tmp_path, "serial").failed
+    assert "must return a mapping of names to numbers or texts, got 7" in failure["error"]
+
+
+def test_a_store_that_cannot_be_is_told_in_one_sentence(tmp_path) -> None:
+    (tmp_path / "file").write_text("years of work")
+    for name in ("file/x", "file/x/y", "n" * 300, "a\0b"):
+        with pytest.raises(SweepError, match="store cannot be written in"):
+            sweep(sweep_functions.strange, {"index": [2]}, 1, tmp_path / name, "serial")
+    with pytest.raises(SweepError, match="store must be new"):
+        sweep(sweep_functions.strange, {"index": [2]}, 1, tmp_path / "file", "serial")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_command_line_tells_failures_and_strange_results(tmp_path) -> None:
+    for name, code, message in (
+        ("adds_its_seed", 1, "- index = 1, seed 0: TypeError"),
+        ("strange", 0, "aimlib: NaN or infinite results in 1 cells: value in 1"),
+        ("no_mapping", 1, "must return a mapping"),
+    ):
+        path = tmp_path / f"{name}.yml"
+        path.write_text(
+            f"function: sweep_functions:{name}\ngrid: {{index: [1]}}\nseeds: 1\n"
+            f"store: {name}\nexecutor: serial\n"
+        )
+        result = subprocess.run(
+            [sys.executable, "-m", "aimlib", "sweep", str(path)], capture_output=True, text=True
+        )
+        assert result.returncode == code, result.stderr
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+
+
 @pytest.mark.parametrize("suffix", ["yml", "toml"])
 def test_command_line(tmp_path, suffix) -> None:
     text = {
@@ -173,6 +271,11 @@ def test_a_wrong_file_is_refused(tmp_path) -> None:
         ("function: nowhere:f\ngrid: {}\nseeds: 1\nstore: x\n", "can be imported"),
         ("function: a:b\ngrid: {}\nseeds: 1\nstore: x\nthreads: 2\n", "unknown"),
         ("[1, 2]\n", "mapping"),
+        ("", "is empty"),
+        ("function: a:b\nfunction: a:c\n", "given twice, in lines 1 and 2"),
+        ("function: a:b\ngrid: {x: [010]}\nseeds: 1\nstore: x\n", "octal"),
+        ("function: json:decoder\ngrid: {x: [1]}\nseeds: 1\nstore: x\n", "callable"),
+        ("function: json:dumps\ngrid: {x: [1]}\nseeds: 1\nstore: 3\n", "name of a folder"),
     ):
         path.write_text(text)
         with pytest.raises(SweepError, match=message):

@@ -12,7 +12,14 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from aimlib import SpectralPrior, WignerPrior, WishartPrior, attention_indices
+from aimlib import (
+    HardmaxChannel,
+    SoftmaxChannel,
+    SpectralPrior,
+    WignerPrior,
+    WishartPrior,
+    attention_indices,
+)
 
 CASES = [(0.1, 10.0), (0.5, 0.003), (0.5, 0.1), (1.0, 0.1), (0.3, 1.0), (3.0, 2.0)]
 
@@ -102,6 +109,81 @@ def test_excess_kurtosis_of_the_tokens_shifts_the_diagonal_variance() -> None:
     exact = 2 * np.sum(s**2) / d - 2 * np.sum(np.diag(s) ** 2) / d
     assert abs(squares.mean() - exact) < 5 * squares.std() / math.sqrt(len(squares))
     assert exact < 0.8 * 2 * np.sum(s**2) / d
+
+
+def test_scores_softmax_and_sensing_matrices() -> None:
+    """model:scores, model:softmax, model:sensing, model:indices: from weights to an output."""
+    rng, d, r, t = np.random.default_rng(12), 7, 4, 3
+    w, x = rng.standard_normal((d, r)), rng.standard_normal((t, d))
+    s = w @ w.T / math.sqrt(r * d)
+    scores = np.array([[(w.T @ a) @ (w.T @ b) for b in x] for a in x])
+    h = attention_indices(x[None], s)[0]
+    centred = (scores / math.sqrt(r * d) - np.eye(t) * np.trace(s)) / math.sqrt(d)
+    assert np.allclose(h, centred)
+    for a in range(t):
+        for b in range(t):
+            sensing = (np.outer(x[a], x[b]) + np.outer(x[b], x[a])) / (2 * math.sqrt(d))
+            sensing -= (a == b) * np.eye(d) / math.sqrt(d)
+            assert h[a, b] == pytest.approx(np.trace(s @ sensing))
+    y = SoftmaxChannel(t, 1.7).output(h[None])[0]
+    assert np.allclose(y, np.exp(1.7 * h) / np.exp(1.7 * h).sum(axis=1, keepdims=True))
+
+
+def test_indices_of_several_matrices() -> None:
+    """model:joint-covariance for two dependent matrices, and the fourth cumulant of a mixture.
+
+    The combination weighs the matrices differently in each pair, so that it is not an index of
+    one combined matrix; its cumulants are traces of powers of sum_i B^i x S^i all the same.
+    """
+    d, n, rng = 60, 120_000, np.random.default_rng(13)
+    one, two = (WishartPrior(0.5).sample(d, rng) for _ in range(2))
+    matrices = (one, one + two)
+    x = np.random.default_rng(14).standard_normal((n, 2, d))
+    h = [attention_indices(x, s) for s in matrices]
+    for i, j in ((0, 0), (0, 1), (1, 1)):
+        overlap = np.sum(matrices[i] * matrices[j]) / d
+        for a, b, factor in ((0, 0, 2), (0, 1, 1)):
+            product = h[i][:, a, b] * h[j][:, a, b]
+            assert abs(product.mean() - factor * overlap) < 5 * product.std() / math.sqrt(n)
+        mixed = h[i][:, 0, 0] * h[j][:, 0, 1]
+        assert abs(mixed.mean()) < 5 * mixed.std() / math.sqrt(n)
+    b = (np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 0.5], [0.5, -1.0]]))
+    m = sum(np.kron(bi, si) for bi, si in zip(b, matrices, strict=True))
+    combined = h[0][:, 0, 0] + h[1][:, 0, 1] - h[1][:, 1, 1]
+    powers = [np.trace(np.linalg.matrix_power(m, k)) / d ** (k / 2) for k in (2, 3)]
+    for k, exact in ((2, 2 * powers[0]), (3, 8 * powers[1])):
+        values = combined**k
+        assert abs(values.mean() - exact) < 5 * values.std() / math.sqrt(n)
+
+
+def test_teacher_is_a_draw_from_the_posterior() -> None:
+    """model:nishimori-overlap, model:error: brute force over sixteen matrices, hardmax outputs.
+
+    The outputs are signs, so the posterior is uniform on the matrices that reproduce all of them.
+    """
+    rng, d, count, trials = np.random.default_rng(15), 5, 16, 4000
+    prior = np.stack([WishartPrior(0.6).sample(d, rng) for _ in range(count)])
+    channel = HardmaxChannel(2)
+    with_teacher, squared, error, sample = (np.zeros(trials) for _ in range(4))
+    for k in range(trials):
+        x = rng.standard_normal((2, 2, d))
+        y = np.stack([channel.output(attention_indices(x, s)) for s in prior])
+        truth = rng.integers(count)
+        fits = np.all(y == y[truth], axis=(1, 2, 3))
+        mean, draw = prior[fits].mean(axis=0), prior[rng.choice(np.flatnonzero(fits))]
+        with_teacher[k] = np.sum(prior[truth] * mean) / d
+        squared[k] = np.sum(mean**2) / d
+        error[k] = np.sum((prior[truth] - mean) ** 2) / d
+        sample[k] = np.sum((prior[truth] - draw) ** 2) / d
+    q, second = squared.mean(), np.mean(np.sum(prior**2, axis=(1, 2))) / d
+
+    def agree(values: np.ndarray, exact: float) -> bool:
+        return bool(abs(values.mean() - exact) < 5 * values.std() / math.sqrt(trials))
+
+    assert agree(with_teacher - squared, 0.0)
+    assert agree(error, second - q)
+    assert agree(sample - 2 * error, 0.0)
+    assert np.mean(error) < 0.8 * np.mean(sample)
 
 
 # --- chapter "priors" --------------------------------------------------------------------------

@@ -24,28 +24,32 @@ products of the real ones, without cancellation: the optimal denoiser is
 :math:`D = \lambda k/(k+\Delta)` with :math:`k = \psi\rho^2/|\psi\rho-P|^2`.
 """
 
-from aimlib.cross_attention.amp import cross_attention_amp
-from aimlib.cross_attention.channels import (
-    CrossHardmaxChannel,
-    CrossLinearChannel,
-    CrossSoftmaxChannel,
-)
-from aimlib.cross_attention.model import (
-    CrossAttentionModel,
-    CrossDataset,
-    cross_attention_indices,
-    cross_weak_recovery_threshold,
-)
+from aimlib._moved import moved_names
+from aimlib.cross_attention.amp import amp
+from aimlib.cross_attention.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
+from aimlib.cross_attention.model import Dataset, Model, indices, weak_recovery_threshold
 from aimlib.cross_attention.prior import BilinearPrior
 
 __all__ = [
     "BilinearPrior",
-    "CrossAttentionModel",
-    "CrossDataset",
-    "CrossHardmaxChannel",
-    "CrossLinearChannel",
-    "CrossSoftmaxChannel",
-    "cross_attention_amp",
-    "cross_attention_indices",
-    "cross_weak_recovery_threshold",
+    "Dataset",
+    "HardmaxChannel",
+    "LinearChannel",
+    "Model",
+    "SoftmaxChannel",
+    "amp",
+    "indices",
+    "weak_recovery_threshold",
 ]
+
+_OLD = {
+    "CrossAttentionModel": "Model",
+    "CrossDataset": "Dataset",
+    "CrossHardmaxChannel": "HardmaxChannel",
+    "CrossLinearChannel": "LinearChannel",
+    "CrossSoftmaxChannel": "SoftmaxChannel",
+    "cross_attention_amp": "amp",
+    "cross_attention_indices": "indices",
+    "cross_weak_recovery_threshold": "weak_recovery_threshold",
+}
+__getattr__ = moved_names(__name__, {old: f"{__name__}.{new}" for old, new in _OLD.items()})

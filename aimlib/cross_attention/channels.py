@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,57 +10,75 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
-from aimlib._compile import njit
-from aimlib._normal import log_normal_cdf
+from aimlib._channel_base import (
+    RectangularChannel,
+    check_one_hot,
+    check_positive,
+    check_rows_sum_to_one,
+    check_shape,
+    like,
+    sampled_error,
+    variances,
+)
+from aimlib._softmax import pair_error, row_softmax
 from aimlib._validation import FloatArray
-from aimlib.channels import Informative, _like, _softmax_error_pair, _uncertainty, _variances
+from aimlib.channels import Informative
+from aimlib.cross_attention import hardmax
 
-__all__ = [
-    "CrossChannel",
-    "CrossHardmaxChannel",
-    "CrossLinearChannel",
-    "CrossSoftmaxChannel",
-]
+__all__ = ["CrossChannel", "HardmaxChannel", "LinearChannel", "SoftmaxChannel"]
 
 
 class CrossChannel(Informative, Protocol):
-    """What message passing asks of a channel of rectangular indices."""
+    """What the theory and message passing ask of a channel of rectangular indices.
+
+    Derive from :class:`aimlib.channels.RectangularChannel`, state ``queries``, ``keys``,
+    :meth:`output`, :meth:`posterior_mean` and ``information_at``, and the rest is there.
+    """
 
     @property
-    def queries(self) -> int: ...
+    def queries(self) -> int:
+        """T, the number of queries."""
+
     @property
-    def keys(self) -> int: ...
+    def keys(self) -> int:
+        """T', the number of keys."""
 
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray: ...
-    def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray: ...
+    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
+        """Return the outputs of indices of shape (..., T, T'); ``rng`` draws noise if any.
 
+        Parameters
+        ----------
+        indices : array, shape (..., T, T')
+            h; nothing ties its entries together.
+        rng : numpy Generator, optional
+            Needed by channels with noise, and by no other.
 
-class _Rectangular:
-    """Checks shared by the channels."""
+        Returns
+        -------
+        array, shape (..., T, T')
+        """
 
-    queries: int
-    keys: int
+    def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
+        r"""Return :math:`E[h\mid y]` where :math:`h_{ab}\sim\mathcal N(\omega_{ab}, V)` before.
 
-    def _indices(self, name: str, value: ArrayLike) -> FloatArray:
-        array = check.reals(name, value)
-        shape = (self.queries, self.keys)
-        if array.ndim < 2 or array.shape[-2:] != shape:
-            raise ValueError(
-                f"{name} must have shape (..., {shape[0]}, {shape[1]}), got shape {array.shape}"
-            )
-        return array
+        Parameters
+        ----------
+        y, omega : array, shape (..., T, T')
+            Outputs, and the means of the indices given all other data; of order one.
+        variance : float
+            V > 0, of every index.
 
-    def _posterior(
-        self, y: ArrayLike, omega: ArrayLike, variance: float
-    ) -> tuple[FloatArray, FloatArray, float]:
-        outputs, centre = self._indices("y", y), self._indices("omega", omega)
-        if outputs.shape != centre.shape:
-            raise ValueError(f"omega must have the shape of y, {outputs.shape}, got {centre.shape}")
-        return outputs, centre, check.real("variance", variance, low=0.0, open_low=True)
+        Returns
+        -------
+        array, shape (..., T, T')
+        """
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError if ``outputs``, shape (n, T, T'), cannot come from this channel."""
 
 
 @dataclass(frozen=True)
-class CrossLinearChannel(_Rectangular):
+class LinearChannel(RectangularChannel):
     r"""The indices with noise, :math:`y_{ab}=h_{ab}+\sqrt\tau\,\xi_{ab}`.
 
     Parameters
@@ -71,9 +88,13 @@ class CrossLinearChannel(_Rectangular):
     noise : float
         Variance :math:`\tau\ge0`.
 
+    Notes
+    -----
+    Methods and their arguments are those of :class:`CrossChannel`.
+
     Examples
     --------
-    >>> CrossLinearChannel(2, 3, noise=1.0).information(0.0, 1.0)
+    >>> LinearChannel(2, 3, noise=1.0).information(0.0, 1.0)
     3.0
     """
 
@@ -88,7 +109,7 @@ class CrossLinearChannel(_Rectangular):
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (..., T, T'); a positive noise needs ``rng``."""
-        h = self._indices("indices", indices)
+        h = self.check_indices("indices", indices)
         if self.noise == 0.0:
             return h.copy()
         if rng is None:
@@ -99,33 +120,29 @@ class CrossLinearChannel(_Rectangular):
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h | y] by Gaussian conditioning."""
-        outputs, centre, v = self._posterior(y, omega, variance)
+        outputs, centre, v = self.check_posterior(y, omega, variance)
         return np.asarray(centre + v / (v + self.noise) * (outputs - centre))
 
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = TT'V/(V+\tau)` (``cross_attention:information-linear``)."""
-        return self.information_at(_uncertainty(overlap, second_moment), second_moment)
-
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of the uncertainty V = Q - q."""
-        v = _variances(variance, second_moment)
+        r"""Return :math:`c = TT'V/(V+\tau)` (``cross_attention:information-linear``)."""
+        v = variances(variance, second_moment)
         share = v / (v + self.noise) if self.noise > 0.0 else 1.0 + 0.0 * v
-        return _like(self.queries * self.keys * share)
+        return like(self.queries * self.keys * share)
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`\frac{TT'}2\log(2\pi e(V+\tau))`."""
-        v = _variances(variance, second_moment)
+        v = variances(variance, second_moment)
         with np.errstate(divide="ignore"):
             entropy = np.log(2.0 * math.pi * math.e * (v + self.noise))
-        return _like(0.5 * self.queries * self.keys * entropy)
+        return like(0.5 * self.queries * self.keys * entropy)
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`TT'V`, the error on the output without its noise."""
-        return _like(self.queries * self.keys * _variances(variance, second_moment))
+        return like(self.queries * self.keys * variances(variance, second_moment))
 
 
 @dataclass(frozen=True)
-class CrossSoftmaxChannel(_Rectangular):
+class SoftmaxChannel(RectangularChannel):
     r"""Row-wise softmax over the keys, :math:`y_{ab}=e^{\beta h_{ab}}/\sum_{b'}e^{\beta h_{ab'}}`.
 
     Each row of h is known up to its own shift: nothing ties the rows together.
@@ -139,9 +156,13 @@ class CrossSoftmaxChannel(_Rectangular):
     inverse_temperature : float
         :math:`\beta > 0`.
 
+    Notes
+    -----
+    Methods and their arguments are those of :class:`CrossChannel`.
+
     Examples
     --------
-    >>> CrossSoftmaxChannel(2, 3).information(0.5, 1.0)
+    >>> SoftmaxChannel(2, 3).information(0.5, 1.0)
     4.0
     """
 
@@ -157,10 +178,8 @@ class CrossSoftmaxChannel(_Rectangular):
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (..., T, T'), rows summing to one; ``rng`` is not used."""
-        h = self._indices("indices", indices)
-        with np.errstate(over="ignore"):  # to -inf, of weight zero
-            weights = np.exp(self.inverse_temperature * (h - h.max(axis=-1, keepdims=True)))
-        return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+        h = self.check_indices("indices", indices)
+        return np.asarray(row_softmax(h, self.inverse_temperature))
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h | y]: least squares for the shift of each row (``cross_attention:softmax``).
@@ -170,73 +189,75 @@ class CrossSoftmaxChannel(_Rectangular):
         ValueError
             If an output is not positive: use a smaller ``inverse_temperature``.
         """
-        outputs, centre, _ = self._posterior(y, omega, variance)
-        smallest = float(outputs.min()) if outputs.size else 1.0
-        if smallest <= 0.0:
-            raise ValueError(f"y must hold positive softmax outputs, got {smallest!r}")
+        outputs, centre, _ = self.check_posterior(y, omega, variance)
+        check_positive("y", outputs, self.inverse_temperature)
         base = np.log(outputs) / self.inverse_temperature
         return np.asarray(base + (centre - base).mean(axis=-1, keepdims=True))
 
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = T(T'-1)`, whatever the overlap and :math:`\beta`."""
-        return self.information_at(_uncertainty(overlap, second_moment), second_moment)
+    def validate(self, outputs: ArrayLike) -> None:
+        r"""Raise ValueError, naming the worst row, unless all are positive and rows sum to one.
+
+        Within :math:`10^{-6}T'`, the rounding of single precision.
+        """
+        y = check_shape("outputs", outputs, self.index_shape)
+        check_positive("outputs", y, self.inverse_temperature)
+        check_rows_sum_to_one("outputs", y)
 
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of the uncertainty V = Q - q: a constant."""
-        v = _variances(variance, second_moment)
-        return _like(self.queries * (self.keys - 1.0) + 0.0 * v)
+        r"""Return :math:`c = T(T'-1)`, whatever V and :math:`\beta`."""
+        v = variances(variance, second_moment)
+        return like(self.queries * (self.keys - 1.0) + 0.0 * v)
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`\frac c2\log(2\pi eV)` up to a constant of the coordinates of y."""
-        v = _variances(variance, second_moment)
+        v = variances(variance, second_moment)
         with np.errstate(divide="ignore"):
             entropy = np.log(2.0 * math.pi * math.e * v)
-        return _like(0.5 * self.queries * (self.keys - 1.0) * entropy)
+        return like(0.5 * self.queries * (self.keys - 1.0) * entropy)
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`E\|y-E[y\mid\mathrm{data}]\|_F^2` on a new pair of sequences.
 
         Two keys: by quadrature.  More: by quasi-Monte Carlo with a fixed seed, to about 1e-3.
         """
-        v = _variances(variance, second_moment)
-        values = [self._row_error(float(x), second_moment) for x in v.ravel()]
-        return _like(self.queries * np.array(values).reshape(v.shape))
+        v = variances(variance, second_moment)
+        row = SoftmaxChannel(1, self.keys, self.inverse_temperature)
+        values = [row._row_error(float(x), float(second_moment)) for x in np.ravel(v)]
+        return like(self.queries * np.array(values).reshape(np.shape(v)))
 
     def _row_error(self, variance: float, second_moment: float) -> float:
-        if self.keys == 2:  # the difference of two indices has variance 2 Q, where tied ones have 3
-            share = 2.0 / 3.0
-            scaled = (share * variance, share * second_moment)
-            return 0.5 * _softmax_error_pair(*scaled, self.inverse_temperature)
-        from scipy.stats import qmc
-
-        law = qmc.MultivariateNormalQMC(np.zeros(2 * self.keys), rng=np.random.default_rng(0))
-        mean, spread = np.split(law.random(2**13), 2, axis=1)
-        row = CrossSoftmaxChannel(1, self.keys, self.inverse_temperature)
-        centre = math.sqrt(second_moment - 0.5 * variance) * mean
-        y = [
-            row.output((centre + sign * math.sqrt(0.5 * variance) * spread)[:, None])
-            for sign in (1.0, -1.0)
-        ]
-        return float(0.5 * np.mean(np.sum((y[0] - y[1]) ** 2, axis=(1, 2))))
+        if self.keys > 2:
+            return sampled_error(self, variance, second_moment, log_count=13)
+        # the difference of two indices has variance 2 Q, where that of tied ones has 3 Q
+        share = 2.0 / 3.0
+        return 0.5 * pair_error(share * variance, share * second_moment, self.inverse_temperature)
 
 
 @dataclass(frozen=True)
-class CrossHardmaxChannel(_Rectangular):
-    r"""One-hot of the larger of two keys in each row.
+class HardmaxChannel(RectangularChannel):
+    r"""Row-wise hardmax over the keys: 1 where :math:`h_{ab}` is the largest of its row, else 0.
 
-    Only the sign of :math:`u_a=h_{a1}-h_{a2}` is seen, and rows are independent.
+    Rows are independent, and of each the winner is seen.  The posterior mean is exact for any
+    number of keys.  The information is exact for two keys and three; for more it has a stated error
+    (:meth:`information_with_error`).
 
     Parameters
     ----------
     queries : int
         T, at least 1.
     keys : int
-        T' = 2: with more keys the information has no one-dimensional form and is not implemented.
+        T', at least 2.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`CrossChannel`.
 
     Examples
     --------
-    >>> round(CrossHardmaxChannel(2).information(0.0, 1.0), 10)  # T 2/pi
+    >>> round(HardmaxChannel(2).information(0.0, 1.0), 10)  # T 2/pi
     1.2732395447
+    >>> round(HardmaxChannel(1, 3).output_entropy(1.0, 1.0), 10)  # log 3
+    1.0986122887
     """
 
     queries: int = 2
@@ -244,84 +265,62 @@ class CrossHardmaxChannel(_Rectangular):
 
     def __post_init__(self) -> None:
         check.integer("queries", self.queries, low=1)
-        check.integer("keys", self.keys, low=2, high=2)
+        check.integer("keys", self.keys, low=2)
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return y, shape (..., T, 2), one-hot in every row; ``rng`` is not used."""
-        h = self._indices("indices", indices)
-        first = h[..., 0] >= h[..., 1]
-        return np.stack([first, ~first], axis=-1).astype(np.float64)
+        """Return y, shape (..., T, T'), one-hot in every row; ``rng`` is not used."""
+        h = self.check_indices("indices", indices)
+        return np.asarray(np.arange(self.keys) == h.argmax(axis=-1)[..., None], dtype=np.float64)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        """Return E[h | y] from the half-line of each difference (``cross_attention:hardmax``)."""
-        outputs, centre, v = self._posterior(y, omega, variance)
-        sign = outputs[..., 0] - outputs[..., 1]
-        if not np.all(np.abs(sign) == 1.0):
-            raise ValueError("y must be one-hot in every row")
-        gap = sign * (centre[..., 0] - centre[..., 1]) / math.sqrt(2.0 * v)
-        shift = sign * math.sqrt(0.5 * v) * _mills(gap)
-        return np.asarray(centre + np.stack([shift, -shift], axis=-1))
+        """Return E[h | y], row by row (``cross_attention:hardmax``), finite for any input.
 
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = T\,E\,\varphi(w)^2/(\Phi(w)\Phi(-w))`, w of variance q/V."""
-        return self.information_at(_uncertainty(overlap, second_moment), second_moment)
+        Raises
+        ------
+        ValueError
+            If ``y`` is not one-hot in every row.
+        """
+        outputs, centre, v = self.check_posterior(y, omega, variance)
+        check_one_hot("y", outputs)
+        unit = math.sqrt(v)
+        rows = np.ascontiguousarray(centre.reshape(-1, self.keys) / unit)
+        shifts = np.empty_like(rows)
+        hardmax.fill_row_shifts(outputs.reshape(-1, self.keys).argmax(axis=1), rows, shifts)
+        return np.asarray(centre + unit * shifts.reshape(centre.shape))
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError unless every row is one-hot."""
+        check_one_hot("outputs", check_shape("outputs", outputs, self.index_shape))
 
     def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of the uncertainty V = Q - q."""
-        x = np.sqrt(_variances(variance, second_moment) / second_moment)
-        return _like(self.queries * self._row_average(x, _sign_information))
+        r"""Return c as a function of V, of V/Q alone.
+
+        With two keys :math:`T\,E\,\varphi(w)^2/(\Phi(w)\Phi(-w))`, w of variance q/V.
+        """
+        x = np.sqrt(variances(variance, second_moment) / second_moment)
+        return like(np.asarray(self.queries * x * hardmax.row_series(self.keys)[0](x)))
+
+    def information_with_error(self, overlap: float, second_moment: float) -> tuple[float, float]:
+        """Return c(q) and an estimate of its error: zero for two keys, three, and at q = 0.
+
+        Parameters
+        ----------
+        overlap : float
+            q from 0 to Q.
+        second_moment : float
+            Q > 0.
+        """
+        value = float(self.information(overlap, second_moment))
+        relative = hardmax.row_series(self.keys)[1] if overlap > 0.0 else 0.0
+        return value, value * relative
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return T times the mean entropy of a sign, in nats."""
-        x = np.sqrt(_variances(variance, second_moment) / second_moment)
-        return _like(self.queries * self._row_average(x, _sign_entropy))
+        r"""Return :math:`\int_0^x(c/x')\,dx'` at :math:`x=\sqrt{V/Q}`: the entropy in nats."""
+        x = np.sqrt(variances(variance, second_moment) / second_moment)
+        return like(np.asarray(self.queries * hardmax.row_entropy(self.keys)(x)))
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return the share of misclassified rows, :math:`\arcsin(\sqrt{V/Q})/\pi`."""
-        x = np.sqrt(_variances(variance, second_moment) / second_moment)
-        return _like(np.arcsin(np.minimum(x, 1.0)) / math.pi)
-
-    @staticmethod
-    def _row_average(x: FloatArray, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Average over w ~ N(0, q/V), x = sqrt(V/Q): in z where it is narrow, in w where wide."""
-        out = np.empty(x.size)
-        wide = function(_POINTS)
-        for i, value in enumerate(np.minimum(x.ravel(), 1.0)):
-            q = math.sqrt((1.0 - value) * (1.0 + value))  # sqrt(q/Q); w has scale q/x
-            if q < value:
-                law = np.exp(-0.5 * _POINTS**2)
-                out[i] = law @ function(_POINTS * q / value) * _STEP / math.sqrt(2.0 * math.pi)
-            else:
-                law = np.exp(-0.5 * (_POINTS * value / q) ** 2)
-                out[i] = law @ wide * _STEP / math.sqrt(2.0 * math.pi) * value / q
-        return out.reshape(x.shape)
-
-
-_STEP = 0.1
-_POINTS: FloatArray = _STEP * np.arange(-120.0, 121.0)
-
-
-@njit
-def _log_cdf(w: np.ndarray, out: np.ndarray) -> None:
-    for i in range(w.size):
-        out[i] = log_normal_cdf(w[i])
-
-
-def _log_cdfs(w: FloatArray) -> FloatArray:
-    out = np.empty(w.size)
-    _log_cdf(np.ascontiguousarray(w).ravel(), out)
-    return out.reshape(w.shape)
-
-
-def _mills(w: FloatArray) -> FloatArray:
-    r"""Return :math:`\varphi(w)/\Phi(w)`."""
-    return np.asarray(np.exp(-0.5 * w * w - 0.5 * math.log(2.0 * math.pi) - _log_cdfs(w)))
-
-
-def _sign_information(w: FloatArray) -> FloatArray:
-    return np.asarray(_mills(w) * _mills(-w))
-
-
-def _sign_entropy(w: FloatArray) -> FloatArray:
-    plus, minus = _log_cdfs(w), _log_cdfs(-w)
-    return np.asarray(-np.exp(plus) * plus - np.exp(minus) * minus)
+        r"""Return the share of misclassified rows, at two keys :math:`\arcsin(\sqrt{V/Q})/\pi`."""
+        x = np.sqrt(variances(variance, second_moment) / second_moment)
+        values = [hardmax.misclassified(self.keys, min(float(ratio), 1.0)) for ratio in x.ravel()]
+        return like(np.array(values).reshape(np.shape(x)))

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _pairs as pairs
 from aimlib import _validation as check
+from aimlib._datasets import HeldData, Seed, SequenceModel, Sequences, Shapes, sequences
 from aimlib._validation import FloatArray
-from aimlib.channels import Informative
 from aimlib.cross_attention.channels import CrossChannel
 from aimlib.cross_attention.prior import BilinearPrior
 
-__all__ = [
-    "CrossAttentionModel",
-    "CrossDataset",
-    "cross_attention_indices",
-    "cross_weak_recovery_threshold",
-]
+__all__ = ["Dataset", "Model", "indices", "weak_recovery_threshold"]
 
 
 @dataclass(frozen=True)
-class CrossDataset:
+class Dataset(HeldData):
     """Pairs of sequences, their outputs and, where it is known, the teacher.
 
     Attributes
@@ -38,7 +34,15 @@ class CrossDataset:
     ------
     ValueError
         If the shapes do not agree, or an entry is not finite.
+
+    Examples
+    --------
+    >>> data = Dataset(np.ones((8, 2, 4)), np.ones((8, 3, 6)), np.full((8, 2, 3), 1 / 3))
+    >>> data.dimension, data.sample_complexity
+    (4, 0.5)
     """
+
+    weights: ClassVar[str] = "rectangular"  # type: ignore[misc]
 
     queries: FloatArray
     keys: FloatArray
@@ -46,44 +50,23 @@ class CrossDataset:
     teacher: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        queries, keys = _sequences("queries", self.queries), _sequences("keys", self.keys)
-        outputs = check.reals("outputs", self.outputs)
-        if keys.shape[0] != queries.shape[0]:
-            raise ValueError(f"keys must have {queries.shape[0]} sequences, got {keys.shape[0]}")
-        shape = (queries.shape[0], queries.shape[1], keys.shape[1])
-        if outputs.shape != shape:
-            raise ValueError(f"outputs must have shape {shape}, got shape {outputs.shape}")
-        for name, value in (("queries", queries), ("keys", keys), ("outputs", outputs)):
-            object.__setattr__(self, name, value)
-        if self.teacher is not None:
-            teacher = check.reals("teacher", self.teacher)
-            if teacher.shape != (queries.shape[2], keys.shape[2]):
-                raise ValueError(
-                    f"teacher must have shape {(queries.shape[2], keys.shape[2])}, "
-                    f"got shape {teacher.shape}"
-                )
-            object.__setattr__(self, "teacher", teacher)
+        self._store(queries=sequences("queries", self.queries), keys=sequences("keys", self.keys))
+        _same_count(self.queries, self.keys)
+        self._check(len(self.queries))
 
     @property
-    def dimension(self) -> int:
-        """Dimension d of the queries."""
-        return int(self.queries.shape[2])
-
-    @property
-    def sample_complexity(self) -> float:
-        """alpha = n/d^2."""
-        return float(self.queries.shape[0] / self.queries.shape[2] ** 2)
+    def sequences(self) -> Sequences:
+        """The queries and the keys."""
+        return self.queries, self.keys
 
 
-def _sequences(name: str, value: Any) -> FloatArray:
-    tokens = check.reals(name, value)
-    if tokens.ndim != 3 or 0 in tokens.shape:
-        raise ValueError(f"{name} must have shape (n, tokens, dimension), got {tokens.shape}")
-    return tokens
+def _same_count(queries: FloatArray, keys: FloatArray) -> None:
+    if len(keys) != len(queries):
+        raise ValueError(f"keys must have {len(queries)} sequences, got {len(keys)}")
 
 
 @dataclass(frozen=True)
-class CrossAttentionModel:
+class Model(SequenceModel):
     """One layer of cross-attention with a random teacher, seen through an output channel.
 
     Parameters
@@ -91,15 +74,23 @@ class CrossAttentionModel:
     dimension : int
         Dimension d of the queries; that of the keys is aspect_ratio * d.
     prior : BilinearPrior
-    channel : cross-attention channel
+    channel : channel of cross-attention
+
+    Raises
+    ------
+    ValueError
+        If ``dimension`` is below 2, or prior and channel do not belong together.
 
     Examples
     --------
-    >>> model = CrossAttentionModel(20, BilinearPrior(0.5, 2.0), CrossSoftmaxChannel(2, 3))
-    >>> data = model.sample(0.1, seed=1)
+    >>> from aimlib import cross_attention
+    >>> channel = cross_attention.SoftmaxChannel(2, 3)
+    >>> data = Model(20, BilinearPrior(0.5, 2.0), channel).sample(0.1, seed=1)
     >>> data.queries.shape, data.keys.shape, data.outputs.shape, data.teacher.shape
     ((40, 2, 20), (40, 3, 40), (40, 2, 3), (20, 40))
     """
+
+    weights: ClassVar[str] = "rectangular"
 
     dimension: int
     prior: BilinearPrior
@@ -107,11 +98,24 @@ class CrossAttentionModel:
 
     def __post_init__(self) -> None:
         check.integer("dimension", self.dimension, low=2)
-        _check_model(self.prior, self.channel)
+        pairs.match(self.prior, self.channel, weights="rectangular")
 
-    def sample(
-        self, sample_complexity: float, seed: int | np.random.SeedSequence | np.random.Generator
-    ) -> CrossDataset:
+    @property
+    def shapes(self) -> Shapes:
+        """Tokens and dimension of queries and keys, (T, d) and (T', d')."""
+        d, keys = self.prior.shape(self.dimension)
+        return (self.channel.queries, d), (self.channel.keys, keys)
+
+    def draw_teacher(self, rng: np.random.Generator) -> FloatArray:
+        """Draw S, shape (d, d')."""
+        return self.prior.sample(self.dimension, rng)
+
+    def indices(self, sequences: Sequences, teacher: FloatArray) -> FloatArray:
+        """Return the indices of queries and keys, shape (n, T, T')."""
+        queries, keys = sequences
+        return indices(queries, keys, teacher)
+
+    def sample(self, sample_complexity: float, seed: Seed) -> Dataset:
         """Draw a teacher and n = round(sample_complexity * d^2) pairs of sequences.
 
         Parameters
@@ -119,32 +123,21 @@ class CrossAttentionModel:
         sample_complexity : float
             alpha > 0, large enough for at least one pair.
         seed : int, SeedSequence or Generator
-            The only source of randomness.
+            The only source of randomness; teacher, queries, keys and noise have their own streams.
+
+        Returns
+        -------
+        cross_attention.Dataset
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range, or the sequences do not fit in memory.
         """
-        alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
-        d, keys = self.prior.shape(self.dimension)
-        n = round(alpha * d * d)
-        if n < 1:
-            raise ValueError(
-                f"sample_complexity must be at least 0.5/dimension^2 = {0.5 / d**2:g}, "
-                f"got {alpha!r}"
-            )
-        teacher_rng, query_rng, key_rng, noise_rng = check.generator("seed", seed).spawn(4)
-        teacher = self.prior.sample(d, teacher_rng)
-        x = query_rng.standard_normal((n, self.channel.queries, d))
-        z = key_rng.standard_normal((n, self.channel.keys, keys))
-        outputs = self.channel.output(cross_attention_indices(x, z, teacher), noise_rng)
-        return CrossDataset(x, z, outputs, teacher)
+        return Dataset(*self.draw(sample_complexity, seed))
 
 
-def _check_model(prior: Any, channel: Any) -> None:
-    if not isinstance(prior, BilinearPrior):
-        raise TypeError(f"prior must be a BilinearPrior, got {prior!r}")
-    if not (hasattr(channel, "queries") and hasattr(channel, "keys")):
-        raise TypeError(f"channel must be one of cross-attention, got {channel!r}")
-
-
-def cross_attention_indices(queries: ArrayLike, keys: ArrayLike, weights: ArrayLike) -> FloatArray:
+def indices(queries: ArrayLike, keys: ArrayLike, weights: ArrayLike) -> FloatArray:
     r"""Return :math:`h_{ab}=x_a^\top Sz_b/\sqrt d` (``cross_attention:indices``).
 
     Parameters
@@ -156,29 +149,54 @@ def cross_attention_indices(queries: ArrayLike, keys: ArrayLike, weights: ArrayL
     Returns
     -------
     array, shape (n, T, T')
+        Independent in the limit, of order one when Tr(S S^T)/d is.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not agree, or an entry is not finite.
+
+    Examples
+    --------
+    >>> indices(np.ones((1, 2, 4)), np.ones((1, 3, 5)), np.ones((4, 5)))[0, 0]
+    array([10., 10., 10.])
     """
-    x, z = _sequences("queries", queries), _sequences("keys", keys)
+    x, z = sequences("queries", queries), sequences("keys", keys)
     s = check.reals("weights", weights)
     if s.shape != (x.shape[2], z.shape[2]):
         raise ValueError(f"weights must have shape {(x.shape[2], z.shape[2])}, got {s.shape}")
-    if z.shape[0] != x.shape[0]:
-        raise ValueError(f"keys must have {x.shape[0]} sequences, got {z.shape[0]}")
+    _same_count(x, z)
     n, t, d = x.shape
     projected = (x.reshape(n * t, d) @ s).reshape(n, t, s.shape[1])
     return np.asarray(projected @ z.transpose(0, 2, 1) / math.sqrt(d))
 
 
-def cross_weak_recovery_threshold(channel: Informative, aspect_ratio: float = 1.0) -> float:
+def weak_recovery_threshold(channel: CrossChannel, aspect_ratio: float = 1.0) -> float:
     r"""Return the threshold of :math:`\alpha/\rho` as :math:`\rho\to0`, :math:`\sqrt\psi/c(0)`.
 
     Below it the error stays at its value without data (``cross_attention:weak``).
 
+    Parameters
+    ----------
+    channel : channel of cross-attention
+    aspect_ratio : float
+        :math:`\psi = d'/d > 0`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If the channel is not one of cross-attention, or the ratio not positive.
+
     Examples
     --------
-    >>> cross_weak_recovery_threshold(CrossSoftmaxChannel(2, 2))
+    >>> from aimlib import cross_attention
+    >>> weak_recovery_threshold(cross_attention.SoftmaxChannel(2, 2))
     0.5
     """
     psi = check.real("aspect_ratio", aspect_ratio, low=0.0, open_low=True)
-    if not hasattr(channel, "information_at"):
-        raise TypeError(f"channel must be one of cross-attention, got {channel!r}")
+    pairs.alone("channel", channel, "rectangular", "aimlib.weak_recovery_threshold")
     return float(math.sqrt(psi) / channel.information_at(1.0, 1.0))

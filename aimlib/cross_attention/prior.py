@@ -58,11 +58,6 @@ class BilinearPrior:
             object.__setattr__(self, name, value)
 
     @property
-    def coordinate_noise(self) -> float:
-        """1: every entry of the noise has variance 1/d."""
-        return 1.0
-
-    @property
     def second_moment(self) -> float:
         """Q = lim Tr(S S^T)/d = 1."""
         return 1.0

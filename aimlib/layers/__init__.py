@@ -13,36 +13,40 @@ descent through all layers, the exact error of denoisers that treat each layer b
 linearly (``layers:cross``, ``layers:combined``), message passing with them and its state evolution.
 """
 
-from aimlib.layers.amp import (
-    LayeredAMPResult,
-    layered_amp,
-    layered_state_evolution,
-    second_moments,
-)
+from aimlib._moved import moved_names
+from aimlib.layers.amp import amp
 from aimlib.layers.bounds import error_through_the_sum, error_with_the_others_known
 from aimlib.layers.channels import DeepSoftmaxChannel, LayeredChannel, MixedLinearChannel
-from aimlib.layers.data import LayeredDataset, sample_layers
 from aimlib.layers.denoising import denoising_error
-from aimlib.layers.descent import (
-    LayeredDescentResult,
-    layered_descent,
-    layered_loss_and_gradient,
-)
+from aimlib.layers.descent import averaged_gradient_descent, loss_and_gradient
+from aimlib.layers.evolution import second_moments, state_evolution
+from aimlib.layers.model import Dataset, Model
 
 __all__ = [
+    "Dataset",
     "DeepSoftmaxChannel",
-    "LayeredAMPResult",
     "LayeredChannel",
-    "LayeredDataset",
-    "LayeredDescentResult",
     "MixedLinearChannel",
+    "Model",
+    "amp",
+    "averaged_gradient_descent",
     "denoising_error",
     "error_through_the_sum",
     "error_with_the_others_known",
-    "layered_amp",
-    "layered_descent",
-    "layered_loss_and_gradient",
-    "layered_state_evolution",
-    "sample_layers",
+    "loss_and_gradient",
     "second_moments",
+    "state_evolution",
 ]
+
+
+_OLD = {
+    "LayeredDataset": "Dataset",
+    "layered_amp": "amp",
+    "layered_descent": "averaged_gradient_descent",
+    "layered_loss_and_gradient": "loss_and_gradient",
+    "layered_state_evolution": "state_evolution",
+}
+_PATHS = {old: f"{__name__}.{new}" for old, new in _OLD.items()}
+_PATHS |= {"LayeredAMPResult": "aimlib.AMPResult", "LayeredDescentResult": "aimlib.DescentResult"}
+_PATHS |= {"sample_layers": "aimlib.layers.model.sample_layers"}
+__getattr__ = moved_names(__name__, _PATHS)

@@ -1,143 +1,45 @@
-"""State evolution and message passing for several layers."""
+"""Message passing for several layers, with the denoisers of single ones."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from aimlib import _validation as check
+from aimlib import _pairs as pairs
+from aimlib._datasets import SequenceData
+from aimlib._iteration import AMPResult, Callback, Denoised, Observation, iterate
+from aimlib._shrinkage import denoise_symmetric
 from aimlib._validation import FloatArray
-from aimlib.amp import _contract, _denoise
-from aimlib.layers.channels import LayeredChannel, MixedLinearChannel, _symmetric
-from aimlib.layers.data import LayeredDataset, _check_channel, _check_dataset, _priors
-from aimlib.layers.denoising import Scheme, _check_scheme, _moments, denoising_error
-from aimlib.layers.descent import _layer_errors
+from aimlib.amp import symmetric_pass
+from aimlib.layers.channels import LayeredChannel
+from aimlib.layers.denoising import Scheme, check_scheme, feature_moments
+from aimlib.layers.evolution import second_moments
 from aimlib.priors import Prior
 
-__all__ = [
-    "LayeredAMPResult",
-    "layered_amp",
-    "layered_state_evolution",
-    "second_moments",
-]
+__all__ = ["amp"]
 
 
-def layered_state_evolution(
-    sample_complexity: float,
-    priors: Sequence[Prior],
-    channel: LayeredChannel,
-    iterations: int = 50,
-    scheme: Scheme = "combined",
-) -> FloatArray:
-    r"""Return the error matrices :math:`V_t` of message passing (``layers:state-evolution``).
-
-    .. math:: \Delta_t = \frac{\Gamma(V_t)^{-1}}{2\alpha},\qquad V_{t+1} = \mathcal V(\Delta_t).
-
-    Parameters
-    ----------
-    sample_complexity : float
-        alpha > 0.
-    priors : sequence of Prior
-    channel : MixedLinearChannel or DeepSoftmaxChannel
-    iterations : int
-        Number of steps, at least 1.
-    scheme : {"combined", "separate"}
-        See :func:`denoising_error`; "separate" needs a linear channel, for which the errors alone
-        decide.
-
-    Returns
-    -------
-    array, shape (iterations + 1, L, L)
-        Constant from where an eigenvalue falls below 1e-10, or a step below 1e-14.
-    """
-    alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
-    steps = check.integer("iterations", iterations, low=1)
-    _check_channel(channel)
-    laws = _priors(priors, channel.layers)
-    _check_scheme(scheme)
-    _check_linear(channel, scheme)
-    moments = second_moments(laws)
-    v = np.empty((steps + 1, len(laws), len(laws)))
-    v[0] = np.diag([law.variance for law in laws])
-    for t in range(steps):
-        settled = t > 0 and np.abs(v[t] - v[t - 1]).max() < 1e-14
-        if settled or np.linalg.eigvalsh(v[t])[0] < 1e-10:
-            v[t + 1 :] = v[t]
-            break
-        conjugate = 2.0 * alpha * channel.information(v[t], moments)
-        v[t + 1] = denoising_error(_invert_response(conjugate), laws, scheme)
-    return v
-
-
-def second_moments(priors: Sequence[Prior]) -> FloatArray:
-    r"""Return :math:`Q_{\ell\ell'}=\lim\mathrm{Tr}\,S_\ell S_{\ell'}/d` of independent layers."""
-    means = np.array([law.mean_eigenvalue for law in priors])
-    return np.asarray(np.outer(means, means) + np.diag([law.variance for law in priors]))
-
-
-def _invert_response(matrix: FloatArray) -> FloatArray:
-    """Inverse of a response; directions that are not seen get a large noise."""
-    values, vectors = np.linalg.eigh(_symmetric(matrix))
-    if values[-1] <= 0.0:
-        raise ValueError(f"the response must have a positive eigenvalue, got {matrix!r}")
-    return np.asarray((vectors / np.maximum(values, 1e-9 * values[-1])) @ vectors.T)
-
-
-def _check_linear(channel: LayeredChannel, scheme: str) -> None:
-    if scheme == "separate" and not isinstance(channel, MixedLinearChannel):
-        raise ValueError(
-            f"scheme must be 'combined' unless the channel is linear, got {scheme!r}: the output "
-            "function needs errors that are not correlated with the estimates"
-        )
-
-
-@dataclass(frozen=True)
-class LayeredAMPResult:
-    """Where message passing for several layers ended, and how it got there.
-
-    Attributes
-    ----------
-    estimates : array, shape (L, d, d)
-    errors : array, shape (L,)
-        ||S_l - estimate_l||_F^2/d of each layer.
-    predicted : array, shape (L, L)
-        The error matrix that the algorithm claims, from its measured noise.
-    status : {"converged", "stalled", "diverged"}
-        As for :class:`aimlib.AMPResult`.
-    iterations : int
-    history : dict of str to array
-        "errors", shape (iterations, L), and "predicted", shape (iterations, L, L).
-    """
-
-    estimates: FloatArray
-    errors: FloatArray
-    predicted: FloatArray
-    status: Literal["converged", "stalled", "diverged"]
-    iterations: int
-    history: dict[str, FloatArray]
-
-
-def layered_amp(
-    dataset: LayeredDataset,
+def amp(
+    dataset: SequenceData,
     priors: Sequence[Prior],
     channel: LayeredChannel,
     *,
     scheme: Scheme = "combined",
     iterations: int = 100,
     tolerance: float = 1e-5,
-    damping: float = 0.3,
-) -> LayeredAMPResult:
+    damping: float | None = 0.3,
+    callback: Callback | None = None,
+    progress: bool = False,
+) -> AMPResult:
     r"""Estimate all layers by message passing with single-layer denoisers (``layers:iteration``).
 
     Parameters
     ----------
-    dataset : LayeredDataset
-        The teachers are used for the reported errors only.
+    dataset : layers.Dataset or StreamedDataset
+        The teacher, if there is one, is used for ``estimation_error`` only.
     priors : sequence of Prior
+        Law of each layer.
     channel : MixedLinearChannel or DeepSoftmaxChannel
     scheme : {"combined", "separate"}
         See :func:`denoising_error`.
@@ -146,132 +48,101 @@ def layered_amp(
     tolerance : float
         Converged when the undamped step of every layer, squared and over d, is at most this share
         of the variance of its prior.
-    damping : float
-        Share of the old estimate that is kept, in [0, 1).
+    damping : float or None
+        Share of the old estimate that is kept, in [0, 1); None adapts it as in
+        :func:`aimlib.amp`.
+    callback, progress
+        As in :func:`aimlib.amp`.
 
     Returns
     -------
-    LayeredAMPResult
+    AMPResult
+        ``estimate`` has shape (L, d, d), ``estimation_error`` (L,), ``predicted_error`` (L, L).
 
     Raises
     ------
     ValueError
-        If an argument is out of range or the channel does not fit the data.
+        If data set, priors and channel do not belong together, an argument is out of range, or the
+        channel does not fit the data.
+
+    Examples
+    --------
+    >>> from aimlib import WignerPrior, layers
+    >>> channel = layers.MixedLinearChannel([[1.0, 0.5], [0.5, 1.0]], noise=0.1)
+    >>> priors = [WignerPrior()] * 2
+    >>> data = layers.Model(30, priors, channel).sample(0.8, seed=1)
+    >>> result = layers.amp(data, priors, channel)
+    >>> result.status, result.estimate.shape, bool(result.estimation_error.max() < 0.3)
+    ('converged', (2, 30, 30), True)
     """
-    _check_dataset(dataset)
-    _check_channel(channel)
-    laws = _priors(priors, channel.layers)
-    _check_scheme(scheme)
-    _check_linear(channel, scheme)
-    most = check.integer("iterations", iterations, low=1)
-    tol = check.real("tolerance", tolerance, low=0.0, open_low=True)
-    keep = check.real("damping", damping, low=0.0, high=1.0, open_high=True)
-    if dataset.layers != channel.layers or dataset.tokens.shape[1] != channel.tokens:
+    laws = pairs.match_layers(priors, channel, ("dataset", dataset))
+    check_scheme(scheme, channel)
+    pairs.match_tokens(channel, dataset, (channel.tokens,))
+    known = None if dataset.teacher is None else len(dataset.teacher)
+    if known not in (None, channel.layers):
         raise ValueError(
-            f"channel must have {dataset.layers} layers and {dataset.tokens.shape[1]} tokens as "
-            f"the dataset, got {channel.layers} and {channel.tokens}"
+            f"channel must have the {known} layers of the dataset, got {channel.layers}"
         )
-    d, count = dataset.dimension, len(laws)
-    variances = np.array([law.variance for law in laws])
-    estimates = np.stack([law.mean_eigenvalue * np.eye(d) for law in laws])
-    covariance, reaction = np.diag(variances), np.zeros((count, count))
-    predicted = covariance
-    g = np.zeros((dataset.tokens.shape[0], count, channel.tokens, channel.tokens))
-    errors: list[FloatArray] = []
-    claims: list[FloatArray] = []
-    status: Literal["converged", "stalled", "diverged"] = "stalled"
-    for _ in range(most):
-        g, response, fields = _output_step(dataset, channel, estimates, covariance, reaction, g)
-        if not (np.isfinite(fields).all() and np.isfinite(response).all()):
-            status = "diverged"
-            break
-        gain = _invert_response(response)
-        noise = _measured_noise(g, gain, d)
-        observed = estimates + np.einsum("lm,mij->lij", gain, fields)
-        denoised, divergences, predicted = _denoise_layers(observed, noise, laws, scheme)
-        step = denoised - estimates
-        reaction = divergences @ gain / d
-        errors.append(_layer_errors(denoised, dataset.teachers))
-        claims.append(predicted)
-        if not np.sum(denoised**2, axis=(1, 2)).max() < 1e4 * d * second_moments(laws).max():
-            status = "diverged"
-            break
-        if np.all(np.sum(step**2, axis=(1, 2)) / d <= tol * variances):
-            estimates, status = denoised, "converged"
-            break
-        estimates = estimates + (1.0 - keep) * step
-        covariance = keep * covariance + (1.0 - keep) * predicted
-    return LayeredAMPResult(
-        estimates=estimates,
-        errors=_layer_errors(estimates, dataset.teachers),
-        predicted=predicted,
-        status=status,
-        iterations=len(errors),
-        history={"errors": np.array(errors), "predicted": np.array(claims)},
+    return iterate(
+        LayeredProblem(dataset, laws, channel, scheme),
+        iterations=iterations,
+        tolerance=tolerance,
+        damping=damping,
+        relative_down_to=1.0,
+        callback=callback,
+        progress=progress,
     )
 
 
-def _output_step(
-    dataset: LayeredDataset,
-    channel: LayeredChannel,
-    estimates: FloatArray,
-    covariance: FloatArray,
-    reaction: FloatArray,
-    g: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the new g, the response A of shape (L, L), and the sums of g Z, shape (L, d, d)."""
-    tokens = dataset.tokens
-    n, t, d = tokens.shape
-    flat = tokens.reshape(n * t, d)
-    omega = np.empty((n, len(estimates), t, t))
-    for layer, estimate in enumerate(estimates):
-        _contract(tokens, (flat @ estimate).reshape(n, t, d), omega[:, layer])
-        omega[:, layer] -= np.trace(estimate) * np.eye(t)
-    weights = 1.0 + np.eye(t)
-    omega = omega / math.sqrt(d) - weights * np.einsum("lm,nmab->nlab", reaction, g)
-    g, response = channel.output_function(dataset.outputs, omega, covariance)
-    fields = np.empty_like(estimates)
-    for layer in range(len(estimates)):
-        mixed = np.matmul(0.5 * weights * g[:, layer], tokens).reshape(n * t, d)
-        total = flat.T @ mixed
-        total[np.diag_indices(d)] -= np.trace(g[:, layer], axis1=1, axis2=2).sum()
-        fields[layer] = _symmetric(total) / math.sqrt(d)
-    return g, response / d, fields
+class LayeredProblem:
+    """L symmetric matrices behind one channel of all their indices."""
 
+    def __init__(
+        self, dataset: SequenceData, laws: list[Prior], channel: LayeredChannel, scheme: Scheme
+    ) -> None:
+        self.dataset, self.laws, self.channel, self.scheme = dataset, laws, channel, scheme
+        self.start = np.stack([law.mean_eigenvalue * np.eye(dataset.dimension) for law in laws])
+        self.teacher = dataset.teacher
+        self.variances = np.array([law.variance for law in laws])
+        self.second_moment = float(second_moments(laws).max())
+        self.coordinate_variance = pairs.coordinate_variance(laws[0])
+        freedom = sum(law.degrees_of_freedom for law in laws) * dataset.dimension**2
+        self.parameters = freedom / self.coordinate_variance
+        shape = (len(dataset.outputs), len(laws), channel.tokens, channel.tokens)
+        self.g = np.zeros(shape)
 
-def _measured_noise(g: FloatArray, gain: FloatArray, d: int) -> FloatArray:
-    """Covariance of the noises, from the squares of g: A^-1 (sum (1+delta) g g^T) A^-1/2.
+    def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
+        """One pass over the tokens, with the response that the outputs themselves show."""
+        response = np.zeros_like(error)
 
-    At least a quarter of A^-1 d/2, as for one layer (``amp:floor``).
-    """
-    t = g.shape[-1]
-    halves = np.sqrt(0.5 * np.ones((t, t)) + 1.5 * np.eye(t))
-    flat = (g * halves).transpose(1, 0, 2, 3).reshape(g.shape[1], -1)
-    measured = 0.5 * gain @ (flat @ flat.T) @ gain
-    floor = 0.25 * 0.5 * d * gain
-    root = np.linalg.cholesky(floor)
-    whitened = np.linalg.solve(root, np.linalg.solve(root, measured).T)
-    values, vectors = np.linalg.eigh(_symmetric(whitened))
-    turned = root @ vectors
-    return _symmetric((turned * np.maximum(values, 1.0)) @ turned.T)
+        def output(rows: slice, omega: FloatArray) -> FloatArray:
+            g, part = self.channel.output_function(self.dataset.outputs[rows], omega, error)
+            response[...] += part
+            return g
 
+        fields, squares = symmetric_pass(self.dataset, estimate, reaction, self.g, output)
+        return Observation(fields, squares, response / estimate.shape[1])
 
-def _denoise_layers(
-    observed: FloatArray, noise: FloatArray, laws: Sequence[Prior], scheme: Scheme
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the estimates, the divergences dS_l/dR_l' (L, L) and the limiting error (L, L)."""
-    count, d = len(laws), observed.shape[-1]
-    pairs = [
-        _denoise(observed[k], float(noise[k, k]), law, "tangent") for k, law in enumerate(laws)
-    ]
-    denoised = np.stack([pair[0] for pair in pairs])
-    slopes = np.array([pair[1] for pair in pairs])
-    moments = _moments(noise, laws)
-    if scheme == "separate":
-        return denoised, np.diag(slopes), moments.separate_error()
-    coefficients, error = moments.combined()
-    means = np.stack([law.mean_eigenvalue * np.eye(d) for law in laws])
-    features = np.concatenate([observed - means, denoised - means])
-    estimates = means + np.einsum("fl,fij->lij", coefficients, features)
-    raw, shrunk = coefficients[:count].T, coefficients[count:].T
-    return estimates, raw * (0.5 * d * (d + 1)) + shrunk * slopes, error
+    def denoise(self, observed: FloatArray, noise: FloatArray) -> Denoised:
+        """Denoise each layer by itself, and mix linearly if the scheme is "combined"."""
+        count, d = observed.shape[:2]
+        found = [
+            denoise_symmetric(matrix, float(delta), law, "tangent")
+            for matrix, delta, law in zip(observed, np.diag(noise), self.laws, strict=True)
+        ]
+        denoised = np.stack([pair[0] for pair in found])
+        slopes = np.array([pair[1] for pair in found])
+        moments = feature_moments(noise, self.laws)
+        if self.scheme == "separate":
+            return Denoised(denoised, np.diag(slopes), moments.separate_error())
+        coefficients, error = moments.combined()
+        features = np.concatenate([observed - self.start, denoised - self.start])
+        estimate = self.start + np.einsum("fl,fij->lij", coefficients, features)
+        raw, shrunk = coefficients[:count].T, coefficients[count:].T
+        return Denoised(estimate, raw * (0.5 * d * (d + 1)) + shrunk * slopes, error)
+
+    def can_recover(self) -> bool:
+        """Whether an output still says something when its indices are nearly known."""
+        small = 1e-6 * np.diag(self.variances)
+        gamma = self.channel.information(small, second_moments(self.laws))
+        return bool(np.trace(gamma @ small) > 1e-3)

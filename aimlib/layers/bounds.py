@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _pairs as pairs
 from aimlib import _validation as check
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel
-from aimlib.layers.amp import layered_state_evolution
 from aimlib.layers.channels import MixedLinearChannel
-from aimlib.layers.data import _priors
+from aimlib.layers.evolution import state_evolution
 from aimlib.priors import Prior, WishartPrior
 from aimlib.replica import bayes_optimal
 
@@ -44,6 +44,15 @@ def error_through_the_sum(
     channel : Channel
         Of one layer.
 
+    Returns
+    -------
+    float or array
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the channel is not one of symmetric indices.
+
     Examples
     --------
     >>> from aimlib import SoftmaxChannel
@@ -73,15 +82,27 @@ def error_with_the_others_known(
     Returns
     -------
     array, shape (L,)
+
+    Raises
+    ------
+    ValueError
+        If ``sample_complexity`` is not positive, or priors and channel do not belong together.
+
+    Examples
+    --------
+    >>> from aimlib import WignerPrior
+    >>> channel = MixedLinearChannel([[1.0, 0.5], [0.5, 1.0]], noise=0.5)
+    >>> error_with_the_others_known(0.5, [WignerPrior()] * 2, channel).round(4)
+    array([0.5477, 0.5477])
     """
+    laws = pairs.match_layers(priors, channel)
     if not isinstance(channel, MixedLinearChannel):
-        raise TypeError(f"channel must be a MixedLinearChannel, got {channel!r}")
+        raise ValueError(f"channel must be a MixedLinearChannel, got {channel!r}")
     check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
-    laws = _priors(priors, channel.layers)
     errors = np.array([law.variance for law in laws])
     for k, law in enumerate(laws):
         if not channel.mixing[:, k].any():  # not seen at all
             continue
         alone = MixedLinearChannel(channel.mixing[:, k : k + 1], channel.noise, channel.tokens)
-        errors[k] = layered_state_evolution(sample_complexity, [law], alone, 500)[-1, 0, 0]
+        errors[k] = state_evolution(sample_complexity, [law], alone, 500)[-1, 0, 0]
     return errors

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
+from aimlib._channel_base import check_positive, check_rows_sum_to_one, check_shape
 from aimlib._compile import njit
 from aimlib._validation import FloatArray
 from aimlib.deep import deep_attention_from_indices
@@ -26,15 +27,68 @@ class LayeredChannel(Protocol):
     """What sampling, message passing and state evolution ask of a channel of L layers."""
 
     @property
-    def tokens(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
+    def weights(self) -> str:
+        """The weights it is for: "layered", L symmetric matrices."""
 
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray: ...
+    @property
+    def tokens(self) -> int:
+        """T, the number of tokens of a sequence."""
+
+    @property
+    def layers(self) -> int:
+        """L, the number of layers."""
+
+    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
+        """Return the outputs of the indices of all layers; ``rng`` draws noise if there is any.
+
+        Parameters
+        ----------
+        indices : array, shape (n, L, T, T)
+            h of every layer, centred and on the tokens of the first.
+        rng : numpy Generator, optional
+            Needed by channels with noise, and by no other.
+
+        Returns
+        -------
+        array, shape (n, ...)
+        """
+
     def output_function(
         self, y: ArrayLike, omega: ArrayLike, covariance: ArrayLike
-    ) -> tuple[FloatArray, FloatArray]: ...
-    def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray: ...
+    ) -> tuple[FloatArray, FloatArray]:
+        r"""Return :math:`g=V^{-1}(E[h\mid y]-\omega)/(1+\delta_{ab})` and its response.
+
+        Parameters
+        ----------
+        y : array, shape (n, ...)
+            Outputs.
+        omega : array, shape (n, L, T, T)
+            Means of the indices given all other data, of order one.
+        covariance : array, shape (L, L)
+            V, positive definite: an index off the diagonal has this covariance over the layers, one
+            on it twice that.
+
+        Returns
+        -------
+        g : array, shape (n, L, T, T)
+        response : array, shape (L, L)
+            :math:`-\sum(1+\delta_{ab})\,\partial g_{ab}/\partial\omega_{ab}` over all sequences and
+            :math:`a\le b`.
+        """
+
+    def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
+        r"""Return :math:`\Gamma=\sum_{a\le b}(1+\delta_{ab})E\,g_{ab}g_{ab}^\top`, shape (L, L).
+
+        Parameters
+        ----------
+        covariance : array, shape (L, L)
+            V, what is left of the covariance of the indices.
+        second_moments : array, shape (L, L)
+            Q, that covariance when nothing is known.
+        """
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError if ``outputs``, shape (n, ...), cannot come from this channel."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +105,25 @@ class MixedLinearChannel:
         :math:`\tau>0`.
     tokens : int
         T, at least 1.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`LayeredChannel`.
+
+    Examples
+    --------
+    >>> channel = MixedLinearChannel([[1.0, 0.0], [0.0, 2.0]], noise=1.0)
+    >>> channel.information(np.eye(2), np.eye(2)).diagonal()  # 2/(2 + 1), 8/(8 + 1)
+    array([0.66666667, 0.88888889])
+    >>> channel == MixedLinearChannel(np.diag([1.0, 2.0]), 1.0)
+    True
     """
 
-    mixing: FloatArray
+    weights: ClassVar[Literal["layered"]] = "layered"
+    mixing: FloatArray = field(compare=False)
     noise: float
     tokens: int = 1
+    _rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False)  # compares and hashes
 
     def __post_init__(self) -> None:
         mixing = check.reals("mixing", self.mixing)
@@ -65,6 +133,7 @@ class MixedLinearChannel:
             raise ValueError(f"mixing must have an entry that is not zero, got {self.mixing!r}")
         mixing.setflags(write=False)
         object.__setattr__(self, "mixing", mixing)
+        object.__setattr__(self, "_rows", tuple(map(tuple, (mixing + 0.0).tolist())))
         tau = check.real("noise", self.noise, low=0.0, open_low=True)
         object.__setattr__(self, "noise", tau)
         check.integer("tokens", self.tokens, low=1)
@@ -90,7 +159,7 @@ class MixedLinearChannel:
     ) -> tuple[FloatArray, FloatArray]:
         """Return g, shape (n, L, T, T), and the (L, L) sum of -(1+delta) dg/domega."""
         centre = _layered_indices(omega, self)
-        v = _covariance("covariance", covariance, self.layers)
+        v = covariance_matrix("covariance", covariance, self.layers)
         seen = check.reals("y", y)
         shape = (len(centre), len(self.mixing), self.tokens, self.tokens)
         if seen.shape != shape:
@@ -103,7 +172,7 @@ class MixedLinearChannel:
             gain = self._gain(v, weight)
             g[..., pairs] = np.einsum("lk,nkp->nlp", gain, gap[..., pairs])
             response += gap.shape[0] * count * weight * gain @ self.mixing
-        return g, _symmetric(response)
+        return g, symmetrized(response)
 
     def _gain(self, v: FloatArray, weight: float) -> FloatArray:
         m = self.mixing
@@ -112,10 +181,22 @@ class MixedLinearChannel:
 
     def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
         r"""Return :math:`\Gamma=\sum(1+\delta)M^\top((1+\delta)MVM^\top+\tau I)^{-1}M`."""
-        v = _covariance("covariance", covariance, self.layers)
+        v = covariance_matrix("covariance", covariance, self.layers)
         t = self.tokens
         off = 0.5 * t * (t - 1) * self._gain(v, 1.0)
-        return _symmetric((2.0 * t * self._gain(v, 2.0) + off) @ self.mixing)
+        return symmetrized((2.0 * t * self._gain(v, 2.0) + off) @ self.mixing)
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError unless the outputs are K symmetric matrices of each sequence."""
+        y = check_shape("outputs", outputs, (self.tokens, self.tokens))
+        if y.ndim != 4 or y.shape[1] != len(self.mixing):
+            raise ValueError(
+                f"outputs must have shape (n, {len(self.mixing)}, {self.tokens}, {self.tokens}), "
+                f"got shape {y.shape}"
+            )
+        gap = float(np.abs(y - np.swapaxes(y, -1, -2)).max()) if y.size else 0.0
+        if gap > 1e-9 * max(1.0, float(np.abs(y).max(initial=0.0))):
+            raise ValueError(f"outputs must be symmetric, got entries that differ by {gap:.3g}")
 
 
 @dataclass(frozen=True)
@@ -141,8 +222,20 @@ class DeepSoftmaxChannel:
     nodes : int
         Gauss-Hermite points in each of the two directions of the quadrature.  Its error shows for
         rare sequences whose posterior is narrow.
+
+    Notes
+    -----
+    Methods and their arguments are those of :class:`LayeredChannel`.
+
+    Examples
+    --------
+    >>> channel = DeepSoftmaxChannel(layers=2, tokens=2)
+    >>> channel.output(np.zeros((1, 2, 2, 2)))
+    array([[[0.5, 0.5],
+            [0.5, 0.5]]])
     """
 
+    weights: ClassVar[Literal["layered"]] = "layered"
     layers: int = 2
     tokens: int = 2
     skip: float = 1.0
@@ -177,7 +270,7 @@ class DeepSoftmaxChannel:
                 "mixed tokens can coincide, and the quadrature is not accurate there"
             )
         centre = _layered_indices(omega, self)
-        v = _covariance("covariance", covariance, 2)
+        v = covariance_matrix("covariance", covariance, 2)
         seen = check.reals("y", y, low=0.0, open_low=True)
         if seen.shape != (len(centre), 2, 2):
             raise ValueError(
@@ -189,11 +282,11 @@ class DeepSoftmaxChannel:
         flat = centre[:, :, [0, 0, 1], [0, 1, 1]].reshape(-1, 6)
         g, response = _two_layer_output(flat, revealed, v, self)
         out = g.reshape(-1, 2, 3)[:, :, [0, 1, 1, 2]].reshape(-1, 2, 2, 2)
-        return np.ascontiguousarray(out), _symmetric(response)
+        return np.ascontiguousarray(out), symmetrized(response)
 
     def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
         r"""Return :math:`\Gamma=\sum(1+\delta)\E\,g\,g^\top`, by 4096 quasi-random outputs."""
-        v = _covariance("covariance", covariance, self.layers)
+        v = covariance_matrix("covariance", covariance, self.layers)
         total = check.symmetric_matrix("second_moments", second_moments)
         if total.shape != v.shape:
             raise ValueError(f"second_moments must have shape {v.shape}, got {total.shape}")
@@ -213,7 +306,13 @@ class DeepSoftmaxChannel:
             fields[k][:, :, columns, rows] = mixed
         omega, spread = fields * weights
         response = self.output_function(self.output(omega + spread), omega, v)[1]
-        return _symmetric(response / normal.shape[0])
+        return symmetrized(response / normal.shape[0])
+
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError, naming the worst row, unless all are positive and rows sum to one."""
+        y = check_shape("outputs", outputs, (self.tokens, self.tokens))
+        check_positive("outputs", y, self.inverse_temperature)
+        check_rows_sum_to_one("outputs", y)
 
 
 def _layered_indices(indices: ArrayLike, channel: Any) -> FloatArray:
@@ -224,7 +323,7 @@ def _layered_indices(indices: ArrayLike, channel: Any) -> FloatArray:
     return h
 
 
-def _covariance(name: str, value: ArrayLike, layers: int) -> FloatArray:
+def covariance_matrix(name: str, value: ArrayLike, layers: int) -> FloatArray:
     matrix = check.symmetric_matrix(name, value)
     if matrix.shape[0] != layers or np.linalg.eigvalsh(matrix)[0] <= 0.0:
         raise ValueError(
@@ -237,7 +336,7 @@ def _covariance(name: str, value: ArrayLike, layers: int) -> FloatArray:
     return matrix
 
 
-def _symmetric(matrix: Any) -> FloatArray:
+def symmetrized(matrix: Any) -> FloatArray:
     return np.asarray(0.5 * (matrix + matrix.T))
 
 
@@ -245,6 +344,9 @@ def _root(matrix: FloatArray) -> FloatArray:
     """Symmetric root; negative eigenvalues, which only rounding makes, count as zero."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+_ROUNDING = 2.0**-51  # of the logarithm of a ratio of two outputs
 
 
 @functools.cache
@@ -303,66 +405,110 @@ def _two_layer_means(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Posterior mean of each sample, and the sum over samples of posterior covariances.
 
-    With e = c + p + q - 1 the rows of B differ by e (1, -1).  The revealed numbers are, up to
-    powers of e that keep the two lines apart when e is small, a line of h2 that depends on u and
-    the second difference h2_11 - 2 h2_12 + h2_22.
+    Where no point of the quadrature could have made an output, it is taken to say nothing.
     """
     n, points = omega.shape[0], shift.shape[0]
     means, total = np.empty((n, 6)), np.zeros((6, 6))
-    log_w, place, gains = np.empty(points), np.empty((points, 6)), np.empty((points, 6))
-    parts = np.empty((points, 3))
-    straight = np.empty(6)
-    for i in range(6):
-        straight[i] = rest[i, 3] - 2.0 * rest[i, 4] + rest[i, 5]
-    s22 = straight[3] - 2.0 * straight[4] + straight[5]
+    log_weight, place = np.empty(points), np.empty((points, 6))
+    lines, gains = np.empty((points, 2, 6)), np.empty((points, 2, 6))
+    mean, second = np.empty(6), np.empty((6, 6))
     for k in range(n):
-        best = -np.inf
         for j in range(points):
-            x, y, z = (
-                shift[j, 3] + omega[k, 3],
-                shift[j, 4] + omega[k, 4],
-                shift[j, 5] + omega[k, 5],
+            log_weight[j] = log_mass[j] + _condition(
+                omega[k], revealed[k], shift[j], rest, skip, beta, place[j], lines[j], gains[j]
             )
-            u1 = omega[k, 0] - omega[k, 1] + shift[j, 0] - shift[j, 1]
-            u2 = omega[k, 2] - omega[k, 1] + shift[j, 2] - shift[j, 1]
-            p, q = 1.0 / (1.0 + math.exp(-beta * u1)), 1.0 / (1.0 + math.exp(-beta * u2))
-            e = skip + p + q - 1.0
-            if abs(e) < 1e-100:
-                log_w[j] = -np.inf
-                continue
-            b11, b12 = skip + p, 1.0 - p
-            l1, l2, l3 = b11, b12 - b11, -b12
-            r1 = revealed[k, 0] / e - (l1 * x + l2 * y + l3 * z)
-            r2 = (revealed[k, 0] + revealed[k, 1]) / e**2 - (x - 2.0 * y + z)
+        if _moments(log_weight, place, lines, gains, rest, mean, second):
             for i in range(6):
-                gains[j, i] = l1 * rest[i, 3] + l2 * rest[i, 4] + l3 * rest[i, 5]
-            s11 = l1 * gains[j, 3] + l2 * gains[j, 4] + l3 * gains[j, 5]
-            s12 = gains[j, 3] - 2.0 * gains[j, 4] + gains[j, 5]
-            determinant = s11 * s22 - s12 * s12
-            parts[j, 0], parts[j, 1], parts[j, 2] = s11, s12, determinant
-            c1 = (s22 * r1 - s12 * r2) / determinant
-            c2 = (s11 * r2 - s12 * r1) / determinant
-            log_w[j] = log_mass[j] - 0.5 * (r1 * c1 + r2 * c2)
-            log_w[j] -= 0.5 * math.log(determinant) + 3.0 * math.log(abs(e))
-            best = max(best, log_w[j])
+                means[k, i] = omega[k, i] + mean[i]
+        else:
+            prior = shift.T @ (shift * np.exp(log_mass)[:, None])
             for i in range(6):
-                place[j, i] = shift[j, i] + gains[j, i] * c1 + straight[i] * c2
-        mass, mean, second = 0.0, np.zeros(6), np.zeros((6, 6))
-        for j in range(points):
-            if log_w[j] < best - 32.0:
-                continue
-            weight = math.exp(log_w[j] - best)
+                means[k, i] = omega[k, i]
+            second[:] = rest + prior
+        total += second
+    return means, total
+
+
+@njit
+def _condition(
+    omega: np.ndarray,
+    revealed: np.ndarray,
+    shift: np.ndarray,
+    rest: np.ndarray,
+    skip: float,
+    beta: float,
+    place: np.ndarray,
+    lines: np.ndarray,
+    gains: np.ndarray,
+) -> float:
+    """Condition h on the two revealed numbers, given u; return the logarithm of their density.
+
+    With e = c + p + q - 1 the rows of B differ by e (1, -1).  The first number is e times a line of
+    h2 that depends on u, the sum of both e^2 times the second difference h2_11 - 2 h2_12 + h2_22.
+    Both carry the rounding of the outputs they are read from, so that nothing is learned from them
+    when e is so small that they are nothing else.  Fills the mean of h less omega, the covariances
+    of h with the two numbers and these times the inverse covariance of the numbers.
+    """
+    u1 = omega[0] - omega[1] + shift[0] - shift[1]
+    u2 = omega[2] - omega[1] + shift[2] - shift[1]
+    p, q = 1.0 / (1.0 + math.exp(-beta * u1)), 1.0 / (1.0 + math.exp(-beta * u2))
+    e = (skip - 1.0) + p + q
+    b11, b12 = skip + p, 1.0 - p
+    l1, l2, l3 = b11, b12 - b11, -b12
+    x, y, z = shift[3] + omega[3], shift[4] + omega[4], shift[5] + omega[5]
+    r1 = revealed[0] - e * (l1 * x + l2 * y + l3 * z)
+    r2 = (revealed[0] + revealed[1]) - e * e * (x - 2.0 * y + z)
+    for i in range(6):
+        lines[0, i] = e * (l1 * rest[i, 3] + l2 * rest[i, 4] + l3 * rest[i, 5])
+        lines[1, i] = e * e * (rest[i, 3] - 2.0 * rest[i, 4] + rest[i, 5])
+    rounding = (_ROUNDING / beta) ** 2
+    s11 = e * (l1 * lines[0, 3] + l2 * lines[0, 4] + l3 * lines[0, 5]) + rounding
+    s12 = e * e * (lines[0, 3] - 2.0 * lines[0, 4] + lines[0, 5]) + rounding
+    s22 = e * e * (lines[1, 3] - 2.0 * lines[1, 4] + lines[1, 5]) + 2.0 * rounding
+    determinant = s11 * s22 - s12 * s12
+    c1 = (s22 * r1 - s12 * r2) / determinant
+    c2 = (s11 * r2 - s12 * r1) / determinant
+    for i in range(6):
+        place[i] = shift[i] + lines[0, i] * c1 + lines[1, i] * c2
+        gains[0, i] = (s22 * lines[0, i] - s12 * lines[1, i]) / determinant
+        gains[1, i] = (s11 * lines[1, i] - s12 * lines[0, i]) / determinant
+    return -0.5 * float(r1 * c1 + r2 * c2 + math.log(determinant))
+
+
+@njit
+def _moments(
+    log_weight: np.ndarray,
+    place: np.ndarray,
+    lines: np.ndarray,
+    gains: np.ndarray,
+    rest: np.ndarray,
+    mean: np.ndarray,
+    second: np.ndarray,
+) -> bool:
+    """Fill mean and covariance of the mixture over the points; false where it has no weight."""
+    best = log_weight.max()
+    if not -np.inf < best < np.inf:  # also where it is not a number
+        return False
+    mass = 0.0
+    mean[:], second[:] = 0.0, 0.0
+    for j in range(log_weight.size):
+        if log_weight[j] >= best - 32.0:
+            weight = math.exp(log_weight[j] - best)
             mass += weight
-            s11, s12, determinant = parts[j]
             for i in range(6):
                 mean[i] += weight * place[j, i]
-                a1 = (s22 * gains[j, i] - s12 * straight[i]) / determinant
-                a2 = (s11 * straight[i] - s12 * gains[j, i]) / determinant
+    for i in range(6):
+        mean[i] /= mass
+    for j in range(log_weight.size):
+        if log_weight[j] >= best - 32.0:
+            weight = math.exp(log_weight[j] - best) / mass
+            for i in range(6):
                 for m in range(6):
-                    inner = rest[i, m] - a1 * gains[j, m] - a2 * straight[m]
-                    second[i, m] += weight * (place[j, i] * place[j, m] + inner)
-        for i in range(6):
-            means[k, i] = omega[k, i] + mean[i] / mass
-            for m in range(6):
-                total[i, m] += second[i, m] / mass - mean[i] * mean[m] / mass**2
-    return means, total
+                    inner = rest[i, m] - gains[j, 0, i] * lines[j, 0, m]
+                    inner -= gains[j, 1, i] * lines[j, 1, m]
+                    move = (place[j, i] - mean[i]) * (place[j, m] - mean[m])
+                    second[i, m] += weight * (move + inner)
+    return bool(np.isfinite(mean).all() and np.isfinite(second).all())
+
+
+_covariance, _symmetric = covariance_matrix, symmetrized  # for modules that use the old names

@@ -10,9 +10,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aimlib import _pairs as pairs
+from aimlib import _validation as check
+from aimlib._iteration import symmetrised
 from aimlib._validation import FloatArray
-from aimlib.layers.channels import _covariance, _symmetric
-from aimlib.layers.data import _laws
+from aimlib.layers.channels import LayeredChannel, MixedLinearChannel
 from aimlib.priors import Prior
 
 Scheme = Literal["combined", "separate"]
@@ -43,6 +45,11 @@ def denoising_error(
     -------
     array, shape (L, L)
 
+    Raises
+    ------
+    ValueError
+        If the noise is not a covariance of this size, or a prior not one of symmetric matrices.
+
     Examples
     --------
     >>> from aimlib import WignerPrior
@@ -51,22 +58,28 @@ def denoising_error(
     >>> bool(np.allclose(denoising_error(noise, [WignerPrior()] * 2), exact))
     True
     """
-    laws = _laws(priors)
-    delta = _covariance("noise", noise, len(laws))
-    _check_scheme(scheme)
-    moments = _moments(delta, laws)
+    laws = pairs.symmetric_priors(priors)
+    delta = check.covariance("noise", noise, len(laws))
+    check_scheme(scheme)
+    moments = feature_moments(delta, laws)
     if scheme == "separate":
         return moments.separate_error()
     return moments.combined()[1]
 
 
-def _check_scheme(scheme: str) -> None:
+def check_scheme(scheme: str, channel: LayeredChannel | None = None) -> None:
+    """Raise ``ValueError`` for an unknown scheme, or one that does not fit the channel."""
     if scheme not in ("combined", "separate"):
         raise ValueError(f"scheme must be 'combined' or 'separate', got {scheme!r}")
+    if scheme == "separate" and not (channel is None or isinstance(channel, MixedLinearChannel)):
+        raise ValueError(
+            f"scheme must be 'combined' unless the channel is linear, got {scheme!r}: the output "
+            "function needs errors that are not correlated with the estimates"
+        )
 
 
 @dataclass(frozen=True)
-class _Moments:
+class FeatureMoments:
     """Second moments of the centred R_1, ..., R_L, D_1, ..., D_L, and those with the layers."""
 
     gram: FloatArray  # (2L, 2L)
@@ -78,7 +91,7 @@ class _Moments:
         count = self.variances.size
         denoised = self.gram[count:, count:]
         own = np.diag(self.variances - 2.0 * np.diag(self.target[count:]))
-        return _symmetric(denoised + own)
+        return symmetrised(denoised + own)
 
     def combined(self) -> tuple[FloatArray, FloatArray]:
         """Coefficients (2L, L) of the best linear combination, and its error."""
@@ -87,11 +100,12 @@ class _Moments:
         scaled = scale[:, None] * self.target
         # R and D are collinear for a Gaussian prior: least squares of smallest norm
         weights = np.linalg.lstsq(gram, scaled, rcond=1e-11)[0]
-        error = np.diag(self.variances) - _symmetric(scaled.T @ weights)
+        error = np.diag(self.variances) - symmetrised(scaled.T @ weights)
         return scale[:, None] * weights, error
 
 
-def _moments(delta: FloatArray, priors: Sequence[Prior]) -> _Moments:
+def feature_moments(delta: FloatArray, priors: Sequence[Prior]) -> FeatureMoments:
+    """Return the second moments of all R and D for the covariance ``delta`` of the noises."""
     count = len(priors)
     noises = np.diag(delta)
     variances = np.array([law.variance for law in priors])
@@ -102,7 +116,7 @@ def _moments(delta: FloatArray, priors: Sequence[Prior]) -> _Moments:
     # a denoiser sees the noise of another layer through its slope, mmse/Delta
     crossed = delta * (errors / noises) + np.diag(variances - errors)
     gram[:count, count:], gram[count:, :count] = crossed, crossed.T
-    components = [_noise_components(law, float(x)) for law, x in zip(priors, noises, strict=True)]
+    components = [noise_components(law, float(x)) for law, x in zip(priors, noises, strict=True)]
     gram[count:, count:] = np.diag(known)
     for i in range(count):
         for j in range(i):
@@ -111,14 +125,14 @@ def _moments(delta: FloatArray, priors: Sequence[Prior]) -> _Moments:
             value = float(np.sum(powers * components[i] * components[j]))
             gram[count + i, count + j] = gram[count + j, count + i] = value
     target[:count], target[count:] = np.diag(variances), np.diag(known)
-    return _Moments(gram, target, variances)
+    return FeatureMoments(gram, target, variances)
 
 
 _COMPONENTS = 60  # Chebyshev components of a denoiser that are kept
 _NODES_OF_BULK = 240
 
 
-def _noise_components(prior: Prior, noise: float) -> FloatArray:
+def noise_components(prior: Prior, noise: float) -> FloatArray:
     r"""Return :math:`F_k`, k = 1, ..., 60 of the optimal denoiser (``layers:components``).
 
     They are the coefficients of E[D(R) | N] in Chebyshev polynomials of the second kind, to

@@ -1,4 +1,4 @@
-"""The recorded runs of the chapter "Cross-attention: the untied case solved".
+"""The recorded runs of the chapter "Cross-attention".
 
     python notebooks/sweeps/cross_attention.py [NAME ...]
 
@@ -16,23 +16,21 @@ from typing import Any
 import numpy as np
 from recording import record
 
-from aimlib import (
-    BilinearPrior,
-    CrossAttentionModel,
-    CrossDataset,
-    CrossHardmaxChannel,
-    CrossLinearChannel,
-    CrossSoftmaxChannel,
-    bayes_optimal,
-    cross_attention_amp,
-    strong_recovery_threshold,
+from aimlib import BilinearPrior, bayes_optimal, strong_recovery_threshold
+from aimlib.cross_attention import (
+    Dataset,
+    HardmaxChannel,
+    LinearChannel,
+    Model,
+    SoftmaxChannel,
+    amp,
 )
 
 
 def make_channel(name: str) -> Any:
     return {
-        "softmax": CrossSoftmaxChannel(2, 2),
-        "hardmax": CrossHardmaxChannel(2),
+        "softmax": SoftmaxChannel(2, 2),
+        "hardmax": HardmaxChannel(2),
     }[name]
 
 
@@ -54,10 +52,8 @@ def run(
         BilinearPrior(width_ratio, aspect_ratio),
         make_channel(channel),
     )
-    model = CrossAttentionModel(dimension, prior, output)
-    result = cross_attention_amp(
-        model.sample(sample_complexity, seed), prior, output
-    )
+    model = Model(dimension, prior, output)
+    result = amp(model.sample(sample_complexity, seed), prior, output)
     optimum = bayes_optimal(sample_complexity, prior, output)
     return {
         "status": result.status,
@@ -200,13 +196,13 @@ def self_attention(
         ]
         estimate = estimate + 0.7 * (denoised - estimate)
     errors = [float(np.sum(e * e)) / d for e in parts(teacher - denoised)]
-    pairs = CrossDataset(
+    pairs = Dataset(
         np.concatenate([x[:, [0]], x[:, [1]]]),
         np.concatenate([x[:, [1]], x[:, [0]]]),
         np.concatenate([y[:, :1, 1:], y[:, 1:, :1]]),
         teacher,
     )
-    only_pairs = cross_attention_amp(pairs, prior, CrossLinearChannel(1, 1))
+    only_pairs = amp(pairs, prior, LinearChannel(1, 1))
     return {
         "all_error": sum(errors),
         "symmetric_error": errors[0],
@@ -225,11 +221,20 @@ def untied() -> list[dict[str, Any]]:
     ]
 
 
+def two_parts() -> list[dict[str, Any]]:
+    """One sample complexity with enough data sets to tell the two parts of S apart."""
+    return [
+        {"width_ratio": 0.5, "sample_complexity": 0.2, "dimension": d}
+        for d in (80, 160)
+    ]
+
+
 EXPERIMENTS: dict[str, Any] = {
     "curves": (run, curves, 10),
     "sizes": (run, sizes, 6),
     "shapes": (run, shapes, 6),
     "untied": (self_attention, untied, 3),
+    "parts": (self_attention, two_parts, 10),
 }
 
 

@@ -137,22 +137,22 @@ def run(
     result = averaged_gradient_descent(
         data,
         round(width * dimension),
-        starts,
+        channel,
+        starts=starts,
         seed=start_seed,
-        channel=channel,
         loss=loss,
         initial_scale=initial_scale,
-        steps=steps,
+        iterations=steps,
         learning_rate=learning_rate,
         final_learning_rate=0.0 if schedule == "cosine" else learning_rate,
         record_every=steps // 20,
         single_precision=True,
         loss_tolerance=1e-13 if schedule == "cosine" else 0.0,
     )
-    flat = result.estimates.reshape(starts, -1)
+    flat = result.start_estimates.reshape(starts, -1)
     gram = flat @ flat.T / dimension
     limit, slope = result.extrapolate()
-    errors = result.history["error"]
+    errors = result.history["estimation_error"]
     return {
         "single": float(errors[-1].mean()),
         "single_lowest": float(errors.mean(axis=1).min()),
@@ -169,10 +169,10 @@ def run(
         "teacher_norm": float(np.sum(data.teacher**2) / dimension),
         "loss_mean": float(result.loss.mean()),
         "loss_max": float(result.loss.max()),
-        "steps_taken": result.steps,
+        "steps_taken": result.iterations,
         "status": result.status,
         "prefix_errors": _text(result.prefix_errors),
-        "step_history": _text(result.history["step"]),
+        "step_history": _text(result.history["iteration"]),
         "loss_history": _text(result.history["loss"].mean(axis=1)),
         "error_history": _text(errors.mean(axis=1)),
     }

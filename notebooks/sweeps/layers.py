@@ -18,10 +18,10 @@ from aimlib import WishartPrior
 from aimlib.layers import (
     DeepSoftmaxChannel,
     MixedLinearChannel,
-    layered_amp,
-    layered_descent,
-    layered_state_evolution,
-    sample_layers,
+    Model,
+    amp,
+    averaged_gradient_descent,
+    state_evolution,
 )
 
 PRIORS = [WishartPrior(0.5), WishartPrior(0.5)]
@@ -40,14 +40,14 @@ def descend(
     """
     data_seed, start_seed = seed.spawn(2)
     channel = DeepSoftmaxChannel()
-    data = sample_layers(dimension, PRIORS, channel, sample_complexity, data_seed)
-    result = layered_descent(
+    data = Model(dimension, PRIORS, channel).sample(sample_complexity, data_seed)
+    result = averaged_gradient_descent(
         data,
         dimension // 2,
         channel,
-        starts,
+        starts=starts,
         seed=start_seed,
-        steps=steps,
+        iterations=steps,
         final_learning_rate=0.0,
         record_every=steps // 20,
         single_precision=True,
@@ -56,16 +56,17 @@ def descend(
     row: dict[str, Any] = {
         "loss_mean": float(result.loss.mean()),
         "loss_max": float(result.loss.max()),
-        "steps_taken": result.steps,
+        "steps_taken": result.iterations,
         "status": result.status,
     }
+    errors = result.history["estimation_error"]
     for layer in range(2):
-        row[f"single_{layer + 1}"] = float(result.errors[:, layer].mean())
-        row[f"worst_{layer + 1}"] = float(result.errors[:, layer].max())
+        row[f"single_{layer + 1}"] = float(errors[-1, :, layer].mean())
+        row[f"worst_{layer + 1}"] = float(errors[-1, :, layer].max())
         row[f"average_{layer + 1}"] = float(result.prefix_errors[-1, layer])
         row[f"prefix_errors_{layer + 1}"] = _text(result.prefix_errors[:, layer])
         row[f"error_history_{layer + 1}"] = _text(
-            result.history["error"][:, :, layer].mean(axis=1)
+            errors[:, :, layer].mean(axis=1)
         )
     return row
 
@@ -79,14 +80,14 @@ def pass_messages(
 ) -> dict[str, Any]:
     """Message passing for both layers: deep softmax attention or a mixed linear channel."""
     seen = CHANNELS[channel]
-    data = sample_layers(dimension, PRIORS, seen, sample_complexity, seed)
-    result = layered_amp(data, PRIORS, seen, scheme=scheme, iterations=80)
+    data = Model(dimension, PRIORS, seen).sample(sample_complexity, seed)
+    result = amp(data, PRIORS, seen, scheme=scheme, iterations=80)
     return {
-        "error_1": float(result.errors[0]),
-        "error_2": float(result.errors[1]),
-        "claimed_1": float(result.predicted[0, 0]),
-        "claimed_2": float(result.predicted[1, 1]),
-        "claimed_12": float(result.predicted[0, 1]),
+        "error_1": float(result.estimation_error[0]),
+        "error_2": float(result.estimation_error[1]),
+        "claimed_1": float(result.predicted_error[0, 0]),
+        "claimed_2": float(result.predicted_error[1, 1]),
+        "claimed_12": float(result.predicted_error[0, 1]),
         "status": result.status,
         "iterations": result.iterations,
     }
@@ -96,9 +97,7 @@ def predict(
     sample_complexity: float, seed: np.random.SeedSequence
 ) -> dict[str, Any]:
     """State evolution of two-layer softmax attention; the seed is not used."""
-    path = layered_state_evolution(
-        sample_complexity, PRIORS, CHANNELS["softmax"], 40
-    )
+    path = state_evolution(sample_complexity, PRIORS, CHANNELS["softmax"], 40)
     return {
         "error_1": float(path[-1, 0, 0]),
         "error_2": float(path[-1, 1, 1]),
