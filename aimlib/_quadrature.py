@@ -206,7 +206,8 @@ def integrated_error(mmse: Callable[[Any], Any], noise: float, variance: float) 
             left, right, whole, depth = pending.pop()
             middle = math.sqrt(left) * math.sqrt(right)
             first, second = panel(left, middle, True), panel(middle, right, True)
-            if abs(first + second - whole) <= 1e-10 * (total + first + second) or depth > 12:
+            allowed = min(1e-10 * (total + first + second), 1e-9)
+            if abs(first + second - whole) <= allowed or depth > 12:
                 total += first + second
             else:
                 pending += [(left, middle, first, depth + 1), (middle, right, second, depth + 1)]
