@@ -116,7 +116,7 @@ def test_hovering_a_link_previews_its_equation(browser, address, site, place) ->
     [
         ("book/softmax", "a.reference.internal[href*='#equation-softmax-']", "mjx-container"),
         ("book/other_priors", "a[href='#other-priors-projection']", ".proof mjx-container"),
-        ("book/replica", "a[href*='#fig-']", "img"),
+        ("book/replica", "a.reference.internal[href*='#fig-']", "img"),
     ],
 )
 def test_focus_previews_equations_boxes_and_figures(browser, address, page, link, shows) -> None:
