@@ -213,18 +213,30 @@ def _root(square: float, outer: bool, p: np.ndarray) -> tuple[float, float]:
 
 
 @njit
-def _inside(square: float, inner: float, outer: float, p: np.ndarray) -> tuple[float, float]:
-    """Return k and (Im N)^2 at lambda^2 = Delta^2 square, from the two real roots there."""
+def _inside(
+    square: float, inner: float, outer: float, gap: float, rise: float, p: np.ndarray
+) -> tuple[float, float]:
+    """Return k and (Im N)^2 at lambda^2 = Delta^2 square, from the two real roots there.
+
+    The complex roots w = P - psi rho follow in two exact ways, each ill-conditioned somewhere: from
+    |1 + N||psi + N| and Re N, or from |w| and Re w, which the reciprocals of all roots sum to.
+    """
     noise, rho, psi, pole = p[_NOISE], p[_RHO], p[_PSI], p[_POLE]
     k = noise * inner * (noise * outer) / (psi * rho * rho)
     size = math.sqrt(psi / (pole + inner)) * math.sqrt(psi / (pole + outer))
     product = noise * square * math.sqrt(psi) * rho * size  # |1 + N||psi + N| = lambda^2 |P|
     u, c = 0.5 * noise * square * (noise / (k + noise)), 0.5 * (1.0 - psi)
     difference = abs(u - c) * abs(u + c)
-    numerator = (product - difference) * (product + difference)
-    if numerator <= 0.0:
-        return k, 0.0
-    return k, numerator / (u * u + c * c + math.sqrt(4.0 * (u * c) ** 2 + product * product))
+    first = (product - difference) * (product + difference)
+    radius = rho * math.sqrt(psi / k)  # |w|
+    up, down = rise / outer / p[_FAR], gap / inner / p[_NEAR] + 1.0 / p[_S1] + 1.0 / p[_S2]
+    cosine = 0.5 * radius * (up - down)
+    second = (1.0 - cosine) * (1.0 + cosine)
+    lost, lost_otherwise = product * (u * u + c * c + product), radius * (up + down) * abs(cosine)
+    if second * lost > first * (1.0 + lost_otherwise):
+        return k, max(second, 0.0) * ((k + noise) * radius) ** 2
+    first = max(first, 0.0)
+    return k, first / (u * u + c * c + math.sqrt(4.0 * (u * c) ** 2 + product * product))
 
 
 @njit
@@ -288,7 +300,7 @@ def integrand(log_ratio: float, p: np.ndarray, kind: int) -> float:
     noise = p[_NOISE]
     inner, outer, gap, rise = _pair(max(abs(log_ratio), 1e-40), p)
     square = _square(outer, rise + p[_WIDTH], rise, p)
-    k, imaginary = _inside(square, inner, outer, p)
+    k, imaginary = _inside(square, inner, outer, gap, rise, p)
     if imaginary <= 0.0:
         return 0.0
     # 2 |Im N|/(pi lambda) times d(lambda)/d(log_ratio)
@@ -388,9 +400,8 @@ def fill_density(lam: np.ndarray, p: np.ndarray, out: np.ndarray) -> None:
         for j in range(0, edges.size, 2):
             if edges[j] < value < edges[j + 1]:
                 square = (value / p[_NOISE]) ** 2
-                _, imaginary = _inside(
-                    square, _root(square, False, p)[0], _root(square, True, p)[0], p
-                )
+                (inner, gap), (outer, rise) = _root(square, False, p), _root(square, True, p)
+                _, imaginary = _inside(square, inner, outer, gap, rise, p)
                 out[i] = 2.0 / math.pi * math.sqrt(imaginary) / value
 
 
@@ -450,7 +461,8 @@ def fill_shrunk(lam: np.ndarray, p: np.ndarray, hold: bool, out: np.ndarray) -> 
         if lam[i] == 0.0 and (edges[0] == 0.0 or not hold):
             out[i] = 0.0
         elif part % 2 == 1 and lam[i] < edges[part]:
-            k, _ = _inside(square, _root(square, False, p)[0], _root(square, True, p)[0], p)
+            k = noise * _root(square, False, p)[0] * (noise * _root(square, True, p)[0])
+            k /= p[_PSI] * p[_RHO] ** 2
             out[i] = lam[i] * (k / (k + noise))
         elif hold:
             best = np.argmin(np.abs(edges - lam[i]))
