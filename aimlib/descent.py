@@ -73,6 +73,19 @@ def loss_and_gradient(
     Returns
     -------
     (array of shape (K,), array of shape (K, d, r))
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit the data, or the channel has no useful gradient.
+
+    Examples
+    --------
+    >>> from aimlib import AttentionIndexedModel, WishartPrior
+    >>> data = AttentionIndexedModel(6, WishartPrior(0.5), SoftmaxChannel(2)).sample(0.5, seed=1)
+    >>> value, gradient = loss_and_gradient(np.ones((3, 6, 2)), data)
+    >>> value.shape, gradient.shape
+    ((3,), (3, 6, 2))
     """
     student = _student_channel(channel, dataset, loss)
     w = check.reals("weights", weights)
@@ -151,6 +164,10 @@ def gradient_descent(
 
     Parameters, result and errors are those of :func:`averaged_gradient_descent` with one start;
     ``initial_weights`` has shape (1, d, r).
+
+    Returns
+    -------
+    DescentResult
 
     Examples
     --------

@@ -28,7 +28,7 @@ class LayeredChannel(Protocol):
 
     @property
     def weights(self) -> str:
-        """The weights it is for: "layered", L symmetric matrices."""
+        """The kind of weights it is for, "layered", L symmetric matrices."""
 
     @property
     def tokens(self) -> int:

@@ -37,6 +37,16 @@ def loss_and_gradient(
     Returns
     -------
     (array of shape (K,), array of shape (K, L, d, r))
+
+    Examples
+    --------
+    >>> from aimlib import WishartPrior
+    >>> from aimlib.layers import Model
+    >>> channel = DeepSoftmaxChannel(layers=2)
+    >>> data = Model(6, [WishartPrior(0.5)] * 2, channel).sample(0.5, seed=1)
+    >>> value, gradient = loss_and_gradient(np.ones((3, 2, 6, 4)), data, channel)
+    >>> value.shape, gradient.shape
+    ((3,), (3, 2, 6, 4))
     """
     _check_student(dataset, channel)
     w = check.reals("weights", weights)
