@@ -371,8 +371,18 @@ def gram(w: FloatArray) -> FloatArray:
         return np.asarray(w @ w.T)
     out = np.empty((len(w), len(w)))
     for start in range(0, len(w), _COLUMNS):
-        np.matmul(w, w[start : start + _COLUMNS].T, out=out[:, start : start + _COLUMNS])
+        stop = start + _COLUMNS
+        block = w[start:stop]
+        out[start:stop, start:stop] = block @ block.T
+        np.matmul(w[stop:], block.T, out=out[stop:, start:stop])
+        out[start:stop, stop:] = out[stop:, start:stop].T
     return out
+
+
+def haar_basis(dimension: int, rng: np.random.Generator) -> FloatArray:
+    """Draw an orthogonal matrix from the Haar measure: QR, and the signs that it leaves free."""
+    q, r = np.linalg.qr(rng.standard_normal((dimension, dimension)))
+    return np.asarray(q * np.sign(np.diag(r)))
 
 
 @dataclass(frozen=True)
@@ -691,6 +701,5 @@ class SpectralPrior(SymmetricPrior):
         levels = (np.arange(d) + 0.5) / d
         index = np.searchsorted(np.cumsum(self.masses), levels)
         spectrum = self.eigenvalues[np.minimum(index, self.eigenvalues.size - 1)]
-        q, r = np.linalg.qr(generator.standard_normal((d, d)))
-        basis = q * np.sign(np.diag(r))  # the sign fixes the phase that QR leaves free: Haar
+        basis = haar_basis(d, generator)
         return np.asarray((basis * spectrum) @ basis.T)

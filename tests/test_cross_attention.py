@@ -207,6 +207,58 @@ def test_information_and_error(rho, psi, noise) -> None:
     assert 2e4 * prior.information(1e4) == pytest.approx(1.0, abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("rho", "psi", "noise"), [(0.5, 2.0, 0.7), (0.3, 0.5, 0.5), (2.0, 0.4, 0.05), (1.5, 3.0, 30.0)]
+)
+def test_information_is_the_energy_of_the_singular_values(rho, psi, noise) -> None:
+    """cross_attention:information from the density, log|x - y| by its Chebyshev series."""
+    prior = BilinearPrior(rho, psi)
+    ((low, high),) = prior.support(noise)
+    count = 3000
+    t = (np.arange(count) + 0.5) * np.pi / count
+    centre, half = (low + high) / 2, (high - low) / 2
+    lam = centre + half * np.cos(t)
+    mass = min(1, psi) * prior.density(lam, noise) * half * np.sin(t) * np.pi / count
+    orders = np.arange(1, 400)
+    series = np.cos(np.outer(orders, t)) @ mass
+    energy = mass.sum() ** 2 * math.log(half / 2) - 2 * np.sum(series**2 / orders)
+    energy += mass @ np.log(lam[:, None] + lam) @ mass
+    energy = 0.5 * energy + abs(1 - psi) * mass @ np.log(lam)
+    pure = psi**2 * math.log(psi) / 4 - (1 - psi) ** 2 * math.log(abs(1 - psi)) / 4 - psi / 4
+    expected = energy - psi / 2 * math.log(noise) - pure
+    assert prior.information(noise) == pytest.approx(expected, abs=1e-9)
+
+
+def test_information_keeps_its_digits_at_large_noise() -> None:
+    """I = 1/(2 Delta) - 1/(4 psi Delta^2) + ..., where the energy cancels against pure noise."""
+    for rho, psi in ((100.0, 100.0), (1e-3, 1e6), (1.0, 1.0), (0.5, 2.0)):
+        for noise in (1e6, 1e9):
+            scaled = 2.0 * noise * BilinearPrior(rho, psi).information(noise)
+            next_order = (1.0 + psi + rho) / (2.0 * rho * psi * noise) + 1.0 / (2.0 * psi * noise)
+            assert scaled == pytest.approx(1.0 - 0.5 / (psi * noise), abs=next_order**2 + 1e-13)
+
+
+def test_information_grows_by_the_degrees_of_freedom() -> None:
+    """At small noise dI/dlog(1/Delta) tends to kappa/2, and the difference is the integral."""
+    for rho, psi in ((0.5, 1.0), (0.3, 3.0), (1e-3, 1e6)):
+        prior = BilinearPrior(rho, psi)
+        nodes, weights = np.polynomial.legendre.leggauss(12)
+        snr = 0.5 * 1e8 * (1.5 + 0.5 * nodes)
+        integral = 0.5 * 0.25e8 * np.sum(weights * prior.mmse(1 / snr))
+        difference = prior.information(1e-8) - prior.information(2e-8)
+        assert difference == pytest.approx(integral, rel=1e-10)
+
+
+@pytest.mark.parametrize("noise", [1e-8, 1e-3, 1.0, 1e6])
+@pytest.mark.parametrize(
+    ("rho", "psi"), [(1e-3, 1e6), (0.01, 1e-3), (1.0, 1e6), (0.1, 0.999), (100.0, 100.0)]
+)
+def test_extreme_shapes_may_be_exchanged(rho, psi, noise) -> None:
+    """cross_attention:transpose with full accuracy where one dimension dwarfs the other."""
+    exchanged = BilinearPrior(rho / psi, 1 / psi).mmse(psi**2 * noise)
+    assert exchanged == pytest.approx(BilinearPrior(rho, psi).mmse(noise), rel=3e-11)
+
+
 @pytest.mark.parametrize(("rho", "psi"), SHAPES)
 def test_error_is_that_of_second_moments(rho, psi) -> None:
     """cross_attention:two-forms: mmse = 1 - E D^2 and = psi Delta - Delta^2 E s^2."""

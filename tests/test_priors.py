@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from aimlib import SpectralPrior, WignerPrior, WishartPrior
+from aimlib.priors import SymmetricPrior, gram, haar_basis
 
 # ---------------------------------------------------------------------------------------------
 # The slow reference: Cardano at 50 digits and the textbook Delta - (4 pi^2/3) Delta^2 int mu^3
@@ -318,6 +319,86 @@ def test_samples_have_the_declared_moments(prior) -> None:
     assert np.trace(s) / 600 == pytest.approx(prior.mean_eigenvalue, abs=0.01)
     assert np.sum(s * s) / 600 == pytest.approx(prior.second_moment, rel=0.02)
     assert np.array_equal(prior.sample(20, 3), prior.sample(20, 3))
+
+
+def test_the_basis_of_a_sampled_spectrum_is_haar() -> None:
+    """Moments of the entry s_12 = (Q^T diag(1, 0) Q)_12 = sin(2 t)/2 and of s_11, with t uniform.
+
+    QR without the sign of the diagonal gives a basis whose first column points one way, which the
+    eigenvectors alone do not show: so the projector on the first one of d = 2 is also averaged.
+    """
+    prior, rng = SpectralPrior([0.0, 1.0]), np.random.default_rng(5)
+    s = np.array([prior.sample(2, rng) for _ in range(20_000)])
+    assert s[:, 0, 0].mean() == pytest.approx(0.5, abs=0.01)
+    assert s[:, 0, 1].mean() == pytest.approx(0.0, abs=0.01)
+    assert s[:, 0, 1].var() == pytest.approx(1 / 8, abs=0.004)
+    basis = np.array([haar_basis(3, rng) for _ in range(20_000)])
+    assert basis.mean(axis=0) == pytest.approx(np.zeros((3, 3)), abs=0.02)
+    assert (basis**4).mean(axis=0) == pytest.approx(np.full((3, 3), 1 / 5), abs=0.01)
+    assert np.linalg.det(basis).mean() == pytest.approx(0.0, abs=0.03)
+
+
+def test_a_sample_turns_the_quantiles_by_that_basis() -> None:
+    prior, d = SpectralPrior([0.0, 1.0], [3.0, 1.0]), 8
+    basis = haar_basis(d, np.random.default_rng(4))
+    expected = (basis * np.repeat([0.0, 1.0], [6, 2])) @ basis.T
+    assert prior.sample(d, 4) == pytest.approx(expected, abs=1e-14)
+
+
+def test_spectra_are_equal_and_hash_by_value() -> None:
+    prior = SpectralPrior([0, 1])
+    assert prior == SpectralPrior([1.0, 0.0, 1.0, 0.0])
+    assert len({prior, SpectralPrior([-0.0, 1.0], [2.0, 2.0]), SpectralPrior([0, 2])}) == 2
+    assert prior != SpectralPrior([0, 1], [1, 2])
+    assert prior != SpectralPrior([0])
+    assert prior != WignerPrior()
+    assert prior.weights == WishartPrior(1.0).weights == "symmetric"
+
+
+def test_products_in_blocks_of_columns(monkeypatch) -> None:
+    """The threaded product of numpy's BLAS has crashed at d = 20000; small ones stay the same."""
+    w = np.random.default_rng(3).standard_normal((50, 30))
+    whole = w @ w.T
+    assert np.array_equal(gram(w), whole)
+    monkeypatch.setattr("aimlib.priors._COLUMNS", 7)
+    assert gram(w) == pytest.approx(whole, rel=1e-13, abs=1e-13)
+    assert np.array_equal(gram(w), gram(w).T)
+
+
+class Shifted(SymmetricPrior):
+    """A prior of a reader: the Wishart spectrum by its resolvent, shifted by one."""
+
+    mean_eigenvalue = np.sqrt(0.5) + 1.0
+    second_moment = 1.5 + 2 * np.sqrt(0.5) + 1.0
+    degrees_of_freedom = 0.75
+    inner = WishartPrior(0.5)
+
+    def support(self, noise):
+        return self.inner.support(noise) + 1.0
+
+    def resolvent(self, x, noise):
+        return self.inner.resolvent(np.asarray(x) - 1.0, noise)
+
+    def sample(self, dimension, rng):
+        return self.inner.sample(dimension, rng) + np.eye(dimension)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.3, 40.0])
+def test_the_base_class_derives_the_rest_from_the_resolvent(noise: float) -> None:
+    prior, known = Shifted(), WishartPrior(0.5)
+    assert prior.variance == pytest.approx(1.0)
+    assert prior.mmse(noise) == pytest.approx(known.mmse(noise), abs=3e-11 * noise)
+    assert prior.information(noise) == pytest.approx(known.information(noise), rel=1e-9)
+    lam = np.linspace(-3.0, 8.0, 50)
+    assert prior.shrink(lam + 1.0, noise) == pytest.approx(known.shrink(lam, noise) + 1, abs=1e-12)
+    # next to an edge Re g has a root singularity, and the shift of the edge is rounded
+    assert prior.shrink(lam + 1.0, noise, "edge") == pytest.approx(
+        known.shrink(lam, noise, "edge") + 1.0, abs=1e-7
+    )
+    r = known.sample(30, 1)
+    assert prior.denoise(r + np.eye(30), noise) == pytest.approx(
+        known.denoise(r, noise) + np.eye(30), abs=1e-6
+    )
 
 
 def test_float_in_float_out_and_broadcasting() -> None:
