@@ -34,6 +34,7 @@ import numpy as np
 
 from aimlib import _validation as check
 from aimlib._projections import through_indices
+from aimlib._softmax import scaled_gaps
 from aimlib._training import Checkpoint, DescentResult, Method, Schedule, fingerprint, train
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, LinearChannel, SoftmaxChannel
@@ -119,8 +120,7 @@ def _pointwise(h: Any, y: Any, channel: Channel, loss: Loss) -> tuple[Any, Any]:
         return np.sum(gap * gap, axis=(2, 3)), 2.0 * gap
     assert isinstance(channel, SoftmaxChannel)
     beta = channel.inverse_temperature
-    scaled = beta * h
-    scaled = scaled - scaled.max(axis=-1, keepdims=True)
+    scaled = scaled_gaps(h, beta)
     exponentials = np.exp(scaled)
     total = exponentials.sum(axis=-1, keepdims=True)
     p = exponentials / total

@@ -265,7 +265,7 @@ class SymmetricPrior(abc.ABC):
             If a noise is not finite and positive.
         """
         cubed = quadrature.integral(lambda x: self.density(x, noise) ** 3, self.support(noise))
-        return noise - 4.0 * math.pi**2 / 3.0 * noise * noise * cubed
+        return float(noise - 4.0 * math.pi**2 / 3.0 * noise * noise * cubed)
 
     @of_noise
     def information(self, noise: float) -> float:
