@@ -17,6 +17,7 @@ from aimlib import (
     Dataset,
     LinearChannel,
     SoftmaxChannel,
+    SpectralPrior,
     WignerPrior,
     WishartPrior,
     amp,
@@ -213,3 +214,55 @@ def test_what_has_not_converged_says_so() -> None:
     data = AttentionIndexedModel(40, PRIOR, CHANNEL).sample(0.7, seed=3)
     inconsistent = amp(Dataset(data.tokens, 2.0 * data.outputs), PRIOR, CHANNEL)
     assert (inconsistent.status, inconsistent.converged) == ("inconsistent", False)
+
+
+# ---------------------------------------------------------------------------------------------
+# Components of a denoiser
+# ---------------------------------------------------------------------------------------------
+
+
+def given_the_noise(x, mass, delta):
+    """E[D(R) | N] at the eigenvalues ``x`` of N, for S with a few eigenvalues 1 among zeros.
+
+    The law of an eigenvalue of R given one of N has the resolvent of N at z - R_S(g) (free
+    convolution); g is a root of a cubic, and D(lambda) = lambda - 2 Delta Re g.
+    """
+    edge = 2 * math.sqrt(delta)
+    angles = (np.arange(2000) + 0.5) * math.pi / 2000
+    grid, step = 0.5 + (edge + 0.6) * np.cos(angles), math.pi / 2000
+    step = step * (edge + 0.6) * np.sin(angles)
+    total, norm = np.zeros_like(x), np.zeros_like(x)
+    for point, width in zip(grid, step, strict=True):
+        # g (l - Delta g)(l - 1 - Delta g) = (1 - m)(l - 1 - Delta g) + m (l - Delta g)
+        line, shifted = np.array([-delta, point]), np.array([-delta, point - 1])
+        cubic = np.polymul([1.0, 0.0], np.polymul(line, shifted))
+        roots = np.roots(np.polysub(cubic, (1 - mass) * shifted + mass * line))
+        g = roots[np.argmin(roots.imag)]
+        if g.imag > -1e-9:
+            continue
+        law = -(1 / (delta * g + 1 / g - math.sqrt(delta) * x)).imag / math.pi
+        total += width * law * (point - 2 * delta * g.real - mass)
+        norm += width * law
+    return total / norm
+
+
+def test_components_of_a_denoiser_with_few_large_eigenvalues() -> None:
+    """layers:components where many count: a small second bulk about to leave the first."""
+    mass, delta, ratio = 0.005, 0.75, 0.999
+    angles = (np.arange(200) + 0.5) * math.pi / 200
+    nodes, semicircle = 2 * np.cos(angles), 2 * np.sin(angles) ** 2 / 200
+    smooth = given_the_noise(nodes, mass, delta)
+    expected = np.array(
+        [
+            np.sum(semicircle * smooth * np.sin((k + 1) * angles) / np.sin(angles))
+            for k in range(1, 61)
+        ]
+    )
+    prior = SpectralPrior([0.0, 1.0], [1 - mass, mass])
+    found = noise_components(prior, delta)
+    np.testing.assert_allclose(found, expected[: found.size], atol=3e-3 * expected[0])
+    noise = delta * np.array([[1.0, ratio], [ratio, 1.0]])
+    gram = feature_moments(noise, [prior, prior]).gram[2, 3]
+    shares = ratio ** np.arange(1, 61) * expected**2
+    assert shares[8:].sum() > 0.05 * shares.sum()
+    assert gram == pytest.approx(shares.sum(), rel=1e-2)
