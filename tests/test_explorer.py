@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import csv
-import functools
-import http.server
 import json
 import math
-import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,9 +15,9 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from browser import Browser, find_chromium
+from browser import Browser
 from numpy.polynomial import chebyshev
-from test_browser import Quiet, problems
+from test_browser import problems
 
 from aimlib import (
     HardmaxChannel,
@@ -44,26 +40,6 @@ RANDOM = np.random.SeedSequence(12).spawn(3)
 # ---------------------------------------------------------------------------------------------
 # Fixtures
 # ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    handler = functools.partial(Quiet, directory=str(site))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    executable = find_chromium()
-    if executable is None:
-        assert not os.environ.get("CI"), "CI must have Chromium: .ci/run installs it"
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    tab = Browser(executable)
-    yield tab
-    tab.close()
 
 
 @pytest.fixture
