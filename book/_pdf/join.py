@@ -21,9 +21,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 # What only a screen needs.
-ONLY_ON_SCREEN = (
-    ".headerlink, .toctree-wrapper, script, source, summary, button, .run-box-note, .visually-hidden"
-)
+ONLY_ON_SCREEN = ".headerlink, .toctree-wrapper, script, source, summary, button, .run-box-note, .visually-hidden"
 # Attributes that hold one id or several.
 NAMING = ("id", "for", "aria-labelledby", "aria-describedby")
 # Pages that the paper does not have: links to them keep their text only.
@@ -210,11 +208,7 @@ def running_heads(pages: list[Page], articles: list[Tag]) -> str:
 def check_links(document: BeautifulSoup) -> None:
     """Raise when a link of the document leads nowhere in it."""
     ids = {tag["id"] for tag in document.find_all(id=True)}
-    dead = {
-        link["href"]
-        for link in document.select("a[href^='#']")
-        if link["href"][1:] not in ids
-    }
+    dead = {link["href"] for link in document.select("a[href^='#']") if link["href"][1:] not in ids}
     if dead:
         raise SystemExit(f"links of the PDF that lead nowhere: {', '.join(sorted(dead))}")
 
