@@ -56,9 +56,7 @@ class Browser:
                 raise RuntimeError("Chromium did not start")
             time.sleep(0.05)
         port, path = port_file.read_text().split("\n")[:2]
-        self._socket = websocket.create_connection(
-            f"ws://127.0.0.1:{port}{path}", timeout=patience
-        )
+        self._socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=patience)
         self._number = 0
         self._events: list[dict[str, Any]] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
