@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup, NavigableString, Tag
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 # What only a screen needs.
-ONLY_ON_SCREEN = ".headerlink, .toctree-wrapper, script, source, summary, button, .run-box-note, .visually-hidden"
+ONLY_ON_SCREEN = ".headerlink, .toctree-wrapper, script, source, summary, button, .visually-hidden"
 # Attributes that hold one id or several.
 NAMING = ("id", "for", "aria-labelledby", "aria-describedby")
 # Pages that the paper does not have: links to them keep their text only.
@@ -87,7 +87,8 @@ class Joiner:
         for tag in article.select(ONLY_ON_SCREEN):
             tag.decompose()
         for details in article.find_all("details"):
-            details.attrs["open"] = ""
+            details.name = "div"
+        keep_punctuation(soup, article)
         self.rename_ids(page, article)
         self.rewrite_links(page, article)
         for level in (5, 4, 3, 2, 1):
@@ -158,6 +159,16 @@ class Joiner:
                 raise SystemExit(f"{page.name} links to {address}, which is not in the PDF")
 
 
+def keep_punctuation(soup: BeautifulSoup, article: Tag) -> None:
+    """A formula and the comma after it stay in one line."""
+    for formula in article.select("span.math"):
+        after = formula.next_sibling
+        if isinstance(after, NavigableString) and (found := re.match(r"[,.;:!?)]+", after)):
+            rest = NavigableString(after[found.end() :])
+            after.replace_with(rest)
+            formula.wrap(soup.new_tag("span", attrs={"class": "keep"})).append(found.group())
+
+
 def note(soup: BeautifulSoup, text: str) -> Tag:
     tag = soup.new_tag("p", attrs={"class": "on-screen"})
     tag.string = text
@@ -205,10 +216,11 @@ def running_heads(pages: list[Page], articles: list[Tag]) -> str:
     return "\n".join(rules)
 
 
-def check_links(document: BeautifulSoup) -> None:
+def check_links(document: str) -> None:
     """Raise when a link of the document leads nowhere in it."""
-    ids = {tag["id"] for tag in document.find_all(id=True)}
-    dead = {link["href"] for link in document.select("a[href^='#']") if link["href"][1:] not in ids}
+    dead = set(re.findall(r' href="#([^"]*)"', document)) - set(
+        re.findall(r' id="([^"]*)"', document)
+    )
     if dead:
         raise SystemExit(f"links of the PDF that lead nowhere: {', '.join(sorted(dead))}")
 
@@ -221,6 +233,7 @@ def join(site: Path) -> str:
     pages = pages_of(contents)
     joiner = Joiner(site, pages)
     articles = [joiner.article(page) for page in pages]
+    heads, listed = running_heads(pages, articles), contents_list(pages, articles)
     for page, article in zip(pages, articles, strict=True):
         if page.part:
             heading = BeautifulSoup("", "html.parser").new_tag("h1", attrs={"class": "part"})
@@ -235,8 +248,8 @@ def join(site: Path) -> str:
         "paper_authors": ", ".join(each["family-names"] for each in paper["authors"]),
         "paper_where": f"{paper['collection-title']}, {paper['year']} ({paper['notes']})",
         "version": f"Version {citation['version']}, {citation['date-released']}",
-        "heads": running_heads(pages, articles),
-        "contents": contents_list(pages, articles),
+        "heads": heads,
+        "contents": listed,
         "mathjax": mathjax_settings(site, pages[0]),
         "folder": HERE.as_uri(),
         "static": (site / "_static").resolve().as_uri(),
@@ -244,7 +257,7 @@ def join(site: Path) -> str:
     }
     # The names of the frame are replaced in one pass: the articles are full of braces.
     document = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found.group(1)], document)
-    check_links(BeautifulSoup(document, "html.parser"))
+    check_links(document)
     return document
 
 

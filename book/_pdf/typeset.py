@@ -36,6 +36,8 @@ PAPER = {
     "generateTaggedPDF": True,
     "generateDocumentOutline": True,
 }
+# The first print only tells on which page everything is.
+DRAFT = {"generateTaggedPDF": False, "generateDocumentOutline": False}
 LOADED = """Promise.all([
   MathJax.startup.promise,
   document.fonts.ready,
@@ -65,8 +67,8 @@ def open_document(browser: Browser, path: Path) -> None:
         print(f"wider than the paper: {box}")
 
 
-def print_pdf(browser: Browser) -> bytes:
-    return base64.b64decode(browser.call("Page.printToPDF", **PAPER)["data"])
+def print_pdf(browser: Browser, **options: bool) -> bytes:
+    return base64.b64decode(browser.call("Page.printToPDF", **(PAPER | options))["data"])
 
 
 def page_numbers(pdf: bytes) -> dict[str, int]:
@@ -98,7 +100,7 @@ def typeset(site: Path, target: Path, executable: str) -> None:
         browser = Browser(executable, patience=600)
         try:
             open_document(browser, document)
-            numbers = page_numbers(print_pdf(browser))
+            numbers = page_numbers(print_pdf(browser, **DRAFT))
             number_contents(browser, numbers)
             pdf = print_pdf(browser)
             author = browser.evaluate("document.querySelector('meta[name=author]').content")
