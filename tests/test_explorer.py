@@ -129,9 +129,9 @@ def close(found: Any, expected: Any, share: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=share * span + 1e-12)
 
 
-@pytest.mark.parametrize("index", range(15))
+@pytest.mark.parametrize("index", range(9))
 def test_every_panel_agrees_with_aimlib_at_random_settings(page, index) -> None:
-    state = random_state(np.random.default_rng(RANDOM[0].spawn(15)[index]), index)
+    state = random_state(np.random.default_rng(RANDOM[0].spawn(9)[index]), index)
     go(page, **state)
     shown, table = panels(page), numbers(page)
     prior, channel = WishartPrior(state["rho"]), make_channel(state)
@@ -441,28 +441,30 @@ def test_dragging_in_the_figure_moves_alpha(page) -> None:
 
 
 @pytest.mark.parametrize("name", ["explorer", *VIEWS])
-@pytest.mark.parametrize("width", [390, 800, 1440])
-def test_fits_any_screen(browser, address, name, width) -> None:
+def test_fits_any_screen(browser, address, name) -> None:
     """No sideways scrolling with everything unfolded; targets large enough for a finger."""
-    browser.resize(width, 844, phone=width == 390)
+    browser.resize(1440, 844)
     assert problems(browser.open(f"{address}/book/{name}.html"), address) == []
     browser.evaluate(
         "document.querySelectorAll('.aim-explorer details').forEach(d => d.open = true)"
     )
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     wide = (
         "[...document.querySelectorAll('.aim-explorer *')].filter(x =>"
         " !x.closest('pre, .u-wrap') && x.getBoundingClientRect().right >"
         " x.closest('.aim-explorer').getBoundingClientRect().right + 1)"
         ".map(x => x.className || x.tagName)"
     )
-    assert browser.evaluate(wide) == []
     small = (
         "[...document.querySelectorAll('.aim-explorer :is(button, input, select, summary)')]"
         ".filter(x => x.offsetParent && x.getBoundingClientRect().height < 20)"
         ".map(x => x.outerHTML)"
     )
-    assert browser.evaluate(small) == []
+    for width in (1440, 800, 390):
+        browser.resize(width, 844, phone=width == 390)
+        browser.evaluate("new Promise(done => setTimeout(done, 300))", wait=True)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate(wide) == [], width
+        assert browser.evaluate(small) == [], width
     browser.resize(1300, 900)
 
 

@@ -71,23 +71,40 @@ TEXTS = [
 ]
 
 
-def test_the_page_accepts_what_the_shell_accepts(browser, site) -> None:
-    """All parameters of all chapters against the same texts; and the values they become."""
-    for chapter in CHAPTERS:
-        open_page(browser, site, f"notebooks/{chapter.name}")
-        script = f"""(() => {{
-          const card = document.querySelector('.run-box').runBox.card;
-          const read = (p, t) => runBoxRules.parseAlternatives(p, t) ?? null;
-          return card.parameters.map((p) => {json.dumps(TEXTS)}.map((t) => read(p, t)));
-        }})()"""
-        found = browser.evaluate(script)
-        for parameter, row in zip(chapter.parameters, found, strict=True):
-            for text, value in zip(TEXTS, row, strict=True):
-                try:
-                    expected = parse_alternatives(parameter, text)
-                except ChapterError:
-                    expected = None
-                assert value == expected, (chapter.name, parameter.name, text)
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
+def test_page_and_shell_understand_each_other(browser, site, chapter, monkeypatch) -> None:
+    """The page accepts what the shell accepts; its command gives exactly the values entered."""
+    open_page(browser, site, f"notebooks/{chapter.name}")
+    script = f"""(() => {{
+      const card = document.querySelector('.run-box').runBox.card;
+      const read = (p, t) => runBoxRules.parseAlternatives(p, t) ?? null;
+      return card.parameters.map((p) => {json.dumps(TEXTS)}.map((t) => read(p, t)));
+    }})()"""
+    found = browser.evaluate(script)
+    for parameter, row in zip(chapter.parameters, found, strict=True):
+        for text, value in zip(TEXTS, row, strict=True):
+            try:
+                expected = parse_alternatives(parameter, text)
+            except ChapterError:
+                expected = None
+            assert value == expected, (parameter.name, text)
+
+    for parameter in chapter.parameters:
+        value = parameter.test_value
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        enter(browser, parameter.name, text.lower() if parameter.type == "bool" else text)
+    seen = {}
+
+    def noted(chapter, values, **options):
+        seen.update(values)
+        raise ChapterError("enough")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(cli, "run_chapter", noted)
+    program, *words = shlex.split(shown_command(browser))
+    assert program == "aimlib"
+    assert cli.main(words) == 1
+    assert seen == {p.name: p.test_value for p in chapter.parameters}
 
 
 @pytest.mark.parametrize("page", ["notebooks/softmax", "book/softmax"])
@@ -113,28 +130,6 @@ def test_the_command_follows_the_values(browser, site, page) -> None:
     assert browser.evaluate("document.getElementById('run-this-points').value") == "400"
     enter(browser, "points", "64")  # the default, which is not that of the preset
     assert shown_command(browser) == "aimlib run softmax --preset fine -p points 64"
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
-def test_the_shell_understands_the_command(browser, site, chapter, monkeypatch) -> None:
-    """The command for the test values of all parameters gives exactly these values."""
-    open_page(browser, site, f"notebooks/{chapter.name}")
-    for parameter in chapter.parameters:
-        value = parameter.test_value
-        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        enter(browser, parameter.name, text.lower() if parameter.type == "bool" else text)
-    seen = {}
-
-    def noted(chapter, values, **options):
-        seen.update(values)
-        raise ChapterError("enough")
-
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(cli, "run_chapter", noted)
-    program, *words = shlex.split(shown_command(browser))
-    assert program == "aimlib"
-    assert cli.main(words) == 1
-    assert seen == {p.name: p.test_value for p in chapter.parameters}
 
 
 def test_copying_puts_the_command_on_the_clipboard_or_selects_it(browser, site) -> None:
@@ -170,29 +165,26 @@ def test_it_is_used_by_keyboard_alone(browser, site) -> None:
     assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 800, 1280, 1440])
-def test_it_fits_every_screen(browser, site, width, dark) -> None:
-    browser.resize(width, 844, phone=width == 390)
-    browser.prefer_dark(dark)
+def test_it_fits_every_screen(browser, site) -> None:
+    browser.resize(1440, 844)
     open_page(browser, site, "notebooks/amp")
     enter(browser, "dimension", "1")  # with an error shown
-    wide = browser.evaluate(
-        """[...document.querySelectorAll('.run-box, .run-box *')].filter((e) => {
-          const box = document.querySelector('.run-box').getBoundingClientRect();
-          const own = e.getBoundingClientRect();
-          return own.width && (own.right > box.right + 1 || own.left < box.left - 1);
-        }).map((e) => e.className || e.tagName)"""
-    )
-    assert wide == []
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
-    small = browser.evaluate(
-        """[...document.querySelectorAll('.run-box input[type=text], .run-box select, .run-box '
-          + 'button, .run-box-presets label')].filter((e) => e.offsetHeight < 24).length"""
-    )
-    assert small == 0
+    outside = """[...document.querySelectorAll('.run-box, .run-box *')].filter((e) => {
+      const box = document.querySelector('.run-box').getBoundingClientRect();
+      const own = e.getBoundingClientRect();
+      return own.width && (own.right > box.right + 1 || own.left < box.left - 1);
+    }).map((e) => e.className || e.tagName)"""
+    small = """[...document.querySelectorAll('.run-box input[type=text], .run-box select, .run-box '
+      + 'button, .run-box-presets label')].filter((e) => e.offsetHeight < 24).length"""
+    for width in (1440, 1280, 800, 390):
+        browser.resize(width, 844, phone=width == 390)
+        for theme in ("light", "dark"):
+            browser.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+            browser.evaluate("new Promise(done => setTimeout(done, 300))", wait=True)
+            assert browser.evaluate(outside) == [], (width, theme)
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            assert browser.evaluate(small) == 0, (width, theme)
     browser.resize(1300, 900)
-    browser.prefer_dark(False)
 
 
 def test_on_paper_it_is_a_table_with_a_command(browser, site) -> None:
