@@ -24,6 +24,7 @@ from aimlib import (
     layers,
 )
 from aimlib._shrinkage import denoise_symmetric
+from aimlib.layers.denoising import feature_moments, noise_components
 
 D, T, TAU = 10, 2, 0.4
 PRIOR, CHANNEL = WignerPrior(), LinearChannel(T, TAU)
