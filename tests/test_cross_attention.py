@@ -246,7 +246,7 @@ def test_information_grows_by_the_degrees_of_freedom() -> None:
         snr = 0.5 * 1e8 * (1.5 + 0.5 * nodes)
         integral = 0.5 * 0.25e8 * np.sum(weights * prior.mmse(1 / snr))
         difference = prior.information(1e-8) - prior.information(2e-8)
-        assert difference == pytest.approx(integral, rel=1e-10)
+        assert difference == pytest.approx(integral, rel=1e-12, abs=1e-9)
 
 
 @pytest.mark.parametrize("noise", [1e-8, 1e-3, 1.0, 1e6])
