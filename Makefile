@@ -1,5 +1,6 @@
 # make book   build the book and print where to open it
 # make live   the same with a kernel behind it, so that cells run in the page
+# make pdf    print the whole book as _build/book.pdf (needs Chromium)
 # make test   run every check
 # They set up .venv from requirements.lock by themselves.
 
@@ -16,10 +17,10 @@ export PYTHONNOUSERSITE := 1
 unexport MPLBACKEND
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help book live test serve execute headline lock clean setup
+.PHONY: help book live pdf test serve execute headline lock clean setup
 
 help:
-	@sed -n '1,4p' Makefile
+	@sed -n '1,5p' Makefile
 
 setup: $(READY)
 
@@ -44,6 +45,9 @@ serve: book
 
 live: book
 	@$(BIN)/python book/_live/serve.py $(BUILD)
+
+pdf: book
+	@$(BIN)/python book/_pdf/typeset.py $(BUILD) _build/book.pdf
 
 test: $(READY)
 	$(BIN)/ruff check .

@@ -52,7 +52,7 @@ class SequenceData:
 
     @property
     def shapes(self) -> Shapes:
-        """Tokens and dimension: (T, d), or of queries and keys (T, d) and (T', d')."""
+        """Tokens and dimension, (T, d); of queries and keys, (T, d) and (T', d')."""
         raise NotImplementedError
 
     @property
@@ -96,7 +96,7 @@ class HeldData(SequenceData):
 
     @property
     def shapes(self) -> Shapes:
-        """Tokens and dimension: (T, d), or of queries and keys (T, d) and (T', d')."""
+        """Tokens and dimension, (T, d); of queries and keys, (T, d) and (T', d')."""
         return tuple((int(x.shape[1]), int(x.shape[2])) for x in self.sequences)
 
     @property

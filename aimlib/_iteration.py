@@ -107,36 +107,31 @@ class Denoised(NamedTuple):
 
 
 class Problem(Protocol):
-    """What the iteration needs to know of a model and its data.
-
-    Attributes
-    ----------
-    start : array, shape (d, d') or (L, d, d)
-        The estimate without data; its shape is that of the result.
-    teacher : array of the shape of ``start``, or None
-        Used for the reported errors only.
-    variances : array, shape (L,)
-        Error of ``start``, for each matrix.
-    second_moment : float
-        The largest Q of the matrices.
-    coordinate_variance : float
-        2 for symmetric, 1 for rectangular matrices.
-    parameters : float
-        Number of parameters of all matrices together, as the prior counts them.
-    """
+    """What the iteration needs to know of a model and its data."""
 
     @property
-    def start(self) -> FloatArray: ...
+    def start(self) -> FloatArray:
+        """The estimate without data; its shape is that of the result."""
+
     @property
-    def teacher(self) -> FloatArray | None: ...
+    def teacher(self) -> FloatArray | None:
+        """The matrices to be found, for the reported errors only."""
+
     @property
-    def variances(self) -> FloatArray: ...
+    def variances(self) -> FloatArray:
+        """Error of ``start`` for each matrix, shape (L,)."""
+
     @property
-    def second_moment(self) -> float: ...
+    def second_moment(self) -> float:
+        """The largest Q of the matrices."""
+
     @property
-    def coordinate_variance(self) -> float: ...
+    def coordinate_variance(self) -> float:
+        """2 for symmetric, 1 for rectangular matrices."""
+
     @property
-    def parameters(self) -> float: ...
+    def parameters(self) -> float:
+        """Number of parameters of all matrices together, as the prior counts them."""
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """Pass over the data with estimates (L, d, d'), reaction and claimed error (L, L).
@@ -168,11 +163,38 @@ def iterate(
     callback: Callback | None = None,
     progress: bool = False,
 ) -> AMPResult:
-    """Run the iteration on a problem; arguments as in :func:`aimlib.amp`.
+    """Run the iteration on a problem: the engine of every message passing here.
 
-    ``annealing`` is the factor by which every rise of the adaptive damping slows its later falls:
-    below 1 a damping that has to rise again and again comes to rest.  The tolerance is relative to
-    the claimed error down to ``relative_down_to`` times the variance of the prior.
+    Parameters
+    ----------
+    problem : Problem
+    iterations, tolerance, damping, onsager, noise, response, callback, progress
+        As in :func:`amp`.
+    annealing : float
+        Factor by which every rise of the adaptive damping slows its later falls; below 1 a damping
+        that has to rise again and again comes to rest.
+    relative_down_to : float
+        The tolerance is relative to the claimed error down to this share of the variance of the
+        prior, and absolute below.
+
+    Returns
+    -------
+    AMPResult
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> from aimlib import AttentionIndexedModel, SoftmaxChannel, WishartPrior
+    >>> from aimlib.amp import SymmetricProblem
+    >>> prior, channel = WishartPrior(0.5), SoftmaxChannel(tokens=2)
+    >>> data = AttentionIndexedModel(20, prior, channel).sample(0.1, seed=1)
+    >>> problem = SymmetricProblem(data, prior, channel, "tangent")
+    >>> iterate(problem, iterations=3, tolerance=1e-6, damping=0.3).iterations
+    3
     """
     most = check.integer("iterations", iterations, low=1)
     tol = check.real("tolerance", tolerance, low=0.0, open_low=True)

@@ -67,7 +67,7 @@ class Informative(Protocol):
 
     @property
     def weights(self) -> str:
-        """The weights it is for: "symmetric" or "rectangular"."""
+        """The kind of weights it is for, "symmetric" or "rectangular"."""
 
     def information(self, overlap: ArrayLike, second_moment: float) -> Any:
         """Return c(q) (``channels:information``), V = Q - q.

@@ -119,6 +119,12 @@ def deep_attention_from_indices(
     Returns
     -------
     array, shape (n, T, T)
+
+    Examples
+    --------
+    >>> deep_attention_from_indices(np.zeros((1, 2, 2, 2)), skip=1.0, inverse_temperature=1.0)[0]
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
     """
     beta = _temperature(inverse_temperature)
     scores = _scores(indices, traces, dimension)
@@ -138,6 +144,14 @@ def mixing_matrices(scores: ArrayLike, skip: float, inverse_temperature: float) 
         :math:`H_1,\dots,H_L`; the last one is not needed.
     skip, inverse_temperature
         As in :func:`deep_attention`.
+
+    Examples
+    --------
+    Equal scores attend equally to both tokens:
+
+    >>> mixing_matrices(np.zeros((1, 2, 2, 2)), skip=1.0, inverse_temperature=1.0)[0, 1]
+    array([[1.5, 0.5],
+           [0.5, 1.5]])
     """
     h = _scores(scores, None, None)
     c, beta = check.real("skip", skip), _temperature(inverse_temperature)

@@ -34,6 +34,7 @@ import numpy as np
 
 from aimlib import _validation as check
 from aimlib._projections import through_indices
+from aimlib._softmax import scaled_gaps
 from aimlib._training import Checkpoint, DescentResult, Method, Schedule, fingerprint, train
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, LinearChannel, SoftmaxChannel
@@ -73,6 +74,19 @@ def loss_and_gradient(
     Returns
     -------
     (array of shape (K,), array of shape (K, d, r))
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit the data, or the channel has no useful gradient.
+
+    Examples
+    --------
+    >>> from aimlib import AttentionIndexedModel, WishartPrior
+    >>> data = AttentionIndexedModel(6, WishartPrior(0.5), SoftmaxChannel(2)).sample(0.5, seed=1)
+    >>> value, gradient = loss_and_gradient(np.ones((3, 6, 2)), data)
+    >>> value.shape, gradient.shape
+    ((3,), (3, 6, 2))
     """
     student = _student_channel(channel, dataset, loss)
     w = check.reals("weights", weights)
@@ -106,8 +120,7 @@ def _pointwise(h: Any, y: Any, channel: Channel, loss: Loss) -> tuple[Any, Any]:
         return np.sum(gap * gap, axis=(2, 3)), 2.0 * gap
     assert isinstance(channel, SoftmaxChannel)
     beta = channel.inverse_temperature
-    scaled = beta * h
-    scaled = scaled - scaled.max(axis=-1, keepdims=True)
+    scaled = scaled_gaps(h, beta)
     exponentials = np.exp(scaled)
     total = exponentials.sum(axis=-1, keepdims=True)
     p = exponentials / total
@@ -151,6 +164,10 @@ def gradient_descent(
 
     Parameters, result and errors are those of :func:`averaged_gradient_descent` with one start;
     ``initial_weights`` has shape (1, d, r).
+
+    Returns
+    -------
+    DescentResult
 
     Examples
     --------

@@ -199,7 +199,7 @@ def matrix_indices(x: FloatArray, s: FloatArray) -> FloatArray:
 
 
 def estimation_error(estimate: ArrayLike, teacher: ArrayLike) -> float:
-    r"""Return :math:`\|S-\hat S\|_F^2/d`: 1 for the best constant estimate of a Wishart teacher.
+    r"""Return :math:`\|S-\hat S\|_F^2/d`, 1 at the best constant estimate of a Wishart S.
 
     Parameters
     ----------
@@ -209,6 +209,11 @@ def estimation_error(estimate: ArrayLike, teacher: ArrayLike) -> float:
     ------
     ValueError
         If a matrix is not square and symmetric or the shapes differ.
+
+    Examples
+    --------
+    >>> estimation_error(np.eye(3), np.zeros((3, 3)))
+    1.0
     """
     ours = check.symmetric_matrix("estimate", estimate)
     theirs = check.symmetric_matrix("teacher", teacher)

@@ -95,7 +95,7 @@ class Estimated(Protocol):
 
     @property
     def variance(self) -> float:
-        """Error of the best constant estimate: what ``mmse`` tends to at large noise."""
+        """Error of the best constant estimate, to which ``mmse`` tends at large noise."""
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -200,7 +200,7 @@ class SymmetricPrior(abc.ABC):
 
     @property
     def variance(self) -> float:
-        """Variance of the spectrum, Q minus the squared mean: error of the best constant."""
+        """Variance of the spectrum, Q minus the squared mean, the error of the best constant."""
         return float(self.second_moment - self.mean_eigenvalue**2)
 
     @abc.abstractmethod
@@ -265,7 +265,7 @@ class SymmetricPrior(abc.ABC):
             If a noise is not finite and positive.
         """
         cubed = quadrature.integral(lambda x: self.density(x, noise) ** 3, self.support(noise))
-        return noise - 4.0 * math.pi**2 / 3.0 * noise * noise * cubed
+        return float(noise - 4.0 * math.pi**2 / 3.0 * noise * noise * cubed)
 
     @of_noise
     def information(self, noise: float) -> float:
@@ -432,7 +432,7 @@ class WishartPrior(SymmetricPrior):
 
     @property
     def variance(self) -> float:
-        """Error of the best constant estimate, Q minus the squared mean: 1."""
+        """Error of the best constant estimate, Q minus the squared mean, which is 1."""
         return 1.0
 
     @property
@@ -517,12 +517,12 @@ class WignerPrior(SymmetricPrior):
 
     @property
     def variance(self) -> float:
-        """Error of the best constant estimate: 1."""
+        """Error of the best constant estimate, 1."""
         return 1.0
 
     @property
     def degrees_of_freedom(self) -> float:
-        """All d^2/2 parameters: 1."""
+        """All d^2/2 parameters count, so 1."""
         return 1.0
 
     def support(self, noise: float) -> FloatArray:

@@ -245,6 +245,17 @@ def state_evolution(
     -------
     array, shape (iterations + 1,)
         The error that message passing should have at each step (``amp:state-evolution``).
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or prior and channel do not belong together.
+
+    Examples
+    --------
+    >>> from aimlib import SoftmaxChannel, WishartPrior
+    >>> state_evolution(0.1, WishartPrior(0.5), SoftmaxChannel(2), iterations=3).round(4)
+    array([1.    , 0.6337, 0.5141, 0.4596])
     """
     pairs.match(prior, channel)
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
@@ -279,7 +290,26 @@ def fixed_points(
     prior, channel
         As in :func:`bayes_optimal`.
     resolution : int
-        Number of grid points over the effective noises from 1e-12 to 1e12.
+        Number of grid points over the effective noises from 1e-12 to 1e12, at least 10.
+
+    Returns
+    -------
+    array, shape (k,)
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or prior and channel do not belong together.
+
+    Examples
+    --------
+    Below the recovery threshold there is one, beyond it none:
+
+    >>> from aimlib import SoftmaxChannel, WishartPrior
+    >>> for alpha in (0.1, 0.2):
+    ...     print(fixed_points(alpha, WishartPrior(0.5), SoftmaxChannel(2), 50).round(4))
+    [0.3922]
+    []
     """
     pairs.match(prior, channel)
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
@@ -369,6 +399,22 @@ def strong_recovery_threshold(prior: Estimated, channel: Informative) -> float:
     with :math:`\kappa` the degrees of freedom of the prior over :math:`d^2/2`.  It is infinite when
     one output says less and less as the indices become known, :math:`c(Q) = 0`.
 
+    Parameters
+    ----------
+    prior : Prior or BilinearPrior
+    channel : Channel or cross-attention channel
+        For cross-attention the 2 is absent.
+
+    Returns
+    -------
+    float
+        :math:`\alpha_c`, in sequences over :math:`d^2`.
+
+    Raises
+    ------
+    ValueError
+        If prior and channel do not belong together.
+
     Examples
     --------
     >>> from aimlib import HardmaxChannel, SoftmaxChannel, WishartPrior
@@ -389,6 +435,21 @@ def weak_recovery_threshold(channel: Channel) -> float:
 
     As :math:`\rho\to0` the error stays at its value without data up to
     :math:`\bar\alpha = 1/(2c(0))` (``small_width:threshold``).
+
+    Parameters
+    ----------
+    channel : Channel
+        Of symmetric indices; for others :func:`aimlib.cross_attention.weak_recovery_threshold`.
+
+    Returns
+    -------
+    float
+        In units of the width ratio, unlike the strong threshold, which is an :math:`\alpha`.
+
+    Raises
+    ------
+    ValueError
+        If the channel is not one of symmetric indices.
 
     Examples
     --------
@@ -419,6 +480,17 @@ def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any
     -------
     float or array
         0 up to the weak-recovery threshold; the error is 1 - q.
+
+    Raises
+    ------
+    ValueError
+        If a complexity is negative or not finite, or the channel not one of symmetric indices.
+
+    Examples
+    --------
+    >>> from aimlib import SoftmaxChannel
+    >>> small_width_overlap([0.2, 0.375, 0.5], SoftmaxChannel(2)).round(4)
+    array([0.  , 0.25, 1.  ])
     """
     pairs.alone("channel", channel, "symmetric")
     targets = check.reals("rescaled_complexity", rescaled_complexity, low=0.0)
@@ -460,6 +532,23 @@ def hardmax_asymptotic_error(
     prior : Prior
     channel : HardmaxChannel, optional
         With any number of tokens; the slope of its information at V = 0 replaces 2J/sqrt(2 pi Q).
+
+    Returns
+    -------
+    float or array
+
+    Raises
+    ------
+    ValueError
+        If a sample complexity is not positive, or prior and channel do not fit.
+
+    Examples
+    --------
+    >>> from aimlib import WishartPrior, bayes_optimal
+    >>> round(hardmax_asymptotic_error(6.4, WishartPrior(0.5)), 5)
+    0.00248
+    >>> round(bayes_optimal(6.4, WishartPrior(0.5), HardmaxChannel(2)).estimation_error, 5)
+    0.00247
     """
     chosen = HardmaxChannel() if channel is None else channel
     pairs.match(prior, chosen, weights="symmetric")

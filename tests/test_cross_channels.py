@@ -35,7 +35,7 @@ def probability(winner: int, z: np.ndarray) -> float:
 @pytest.mark.parametrize("keys", [2, 3, 5])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 3.0])
 def test_row_posterior_is_the_gradient_of_the_log_probability(keys, scale) -> None:
-    """cross_attention:hardmax: E[h_b | w] - z_b = d log P(w)/d z_b, and P sums to one."""
+    """cross_attention:winner: E[h_b | w] - z_b = d log P(w)/d z_b, and P sums to one."""
     z = scale * np.random.default_rng(keys).standard_normal(keys)
     shift, total = np.empty(keys), 0.0
     for winner in range(keys):
@@ -108,7 +108,7 @@ def both(a: np.ndarray, b: np.ndarray, r: float) -> np.ndarray:
 
 @pytest.mark.parametrize("x", [0.95, 0.7, 0.4, 0.2])
 def test_information_of_three_keys_by_the_bivariate_normal(x) -> None:
-    """cross_attention:information-channel: K E |grad P|^2/P on a square grid, P by Owen (1956)."""
+    """cross_attention:winner-information: K E |grad P|^2/P on a square grid, P by Owen (1956)."""
     k = math.sqrt(1 - x * x) / x
     step = min(0.11, 0.25 * k)
     grid = step * (np.arange(-math.ceil(9 * k / step), math.ceil(9 * k / step)) + 0.4871)
@@ -128,7 +128,7 @@ def test_information_of_three_keys_by_the_bivariate_normal(x) -> None:
 
 @pytest.mark.parametrize("keys", [2, 3, 4, 5])
 def test_information_where_nothing_is_known(keys) -> None:
-    """cross_attention:hardmax-ends for any K: K/(K - 1) times E[the largest of K]^2."""
+    """cross_attention:winner-ends: K/(K - 1) times E[the largest of K]^2."""
     exact = keys / (keys - 1) * E_MAX[keys] ** 2
     assert HardmaxChannel(3, keys).information(0.0, 2.0) == pytest.approx(3 * exact, rel=1e-10)
 
@@ -174,7 +174,7 @@ def test_slope_of_the_entropy(keys, v) -> None:
 
 
 def test_information_of_three_keys_is_smooth_up_to_full_knowledge() -> None:
-    """c/x at x -> 0: pairs of keys that tie, sqrt(2) 3 int phi^2 Phi J with J by quadrature."""
+    """cross_attention:winner-ends, V -> 0: pairs of keys that tie, with J by quadrature."""
     j = integrate.quad(lambda w: stats.norm.pdf(w) ** 2 / stats.norm.cdf([w, -w]).prod(), -9, 9)[0]
     tie = integrate.quad(lambda m: stats.norm.pdf(m) ** 2 * stats.norm.cdf(m), -9, 9)[0]
     slope = math.sqrt(2) * 3 * tie * j

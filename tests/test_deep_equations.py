@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from test_exercises import run
 
 from aimlib import (
     HardmaxChannel,
@@ -122,18 +123,29 @@ def test_one_layer_of_plain_scores_shows_all_differences() -> None:
 
 
 def test_exercise_where_the_first_layer_leaves_a_double() -> None:
-    """deep-exercise-double: d about 2700; at d = 100 the median is about twice 2 epsilon."""
+    """deep-exercise-double: d about 2700; at d = 100 the median is almost twice 2 epsilon."""
     d = (53 * math.log(2)) ** 2 / 0.5
     assert d == pytest.approx(2700, rel=0.005)
     assert ((54 * math.log(2)) ** 2 / 0.5) / d == pytest.approx(1.04, abs=0.005)
-    x, s = drawn(100, 2000, 0.5)
-    h = plain_scores(x, s)[:, 1]
-    y = deep_attention(x, s, 1.0, 1.0)
-    alone = 4 * (h[:, 0, 1] - h[:, 0, 0])
-    share = np.median(np.abs(np.log(y[:, 0, 1] / y[:, 0, 0]) / alone - 1))
+    names = run("deep", "deep-exercise-double")
     estimate = 2 * math.exp(-math.sqrt(50))
     assert estimate == pytest.approx(1.7e-3, rel=0.02)
-    assert share / estimate == pytest.approx(2.0, abs=0.4)
+    assert names["change"] == pytest.approx(3.2e-3, abs=5e-5)
+    # the exponents in the limit: their shared index and two diagonal ones
+    shared, first, second = np.sqrt(1.5) * np.random.default_rng(1).standard_normal((3, 400_000))
+    one, other = shared - math.sqrt(2) * first, shared - math.sqrt(2) * second
+    assert np.var(one) == pytest.approx(4.5, rel=0.01)
+    assert np.median(3 * np.exp(one) + np.exp(other)) / 4 == pytest.approx(1.54, abs=0.03)
+
+
+def test_exercise_the_median_of_a_leak_at_finite_size() -> None:
+    """deep-exercise-double: the median of p is about 1.2 epsilon at d = 100, over teachers."""
+    leaks = []
+    for seed in range(16):
+        x, s = drawn(100, 2000, 0.5, layers=1, seed=seed)
+        h = plain_scores(x, s)[:, 0]
+        leaks.append(np.median(row_softmax(h, 1.0)[:, 0, 1]) / math.exp(-math.sqrt(50)))
+    assert np.mean(leaks) == pytest.approx(1.2, abs=0.1)
 
 
 def test_exercise_hardmax_knows_the_difference() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from test_run_box import enter, note, tab  # noqa: F401
+from test_run_box import enter, note
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,63 +50,63 @@ def printed(browser) -> str:
     return browser.evaluate(script)
 
 
-def test_a_changed_parameter_gives_its_number_in_the_page(tab, live) -> None:  # noqa: F811
+def test_a_changed_parameter_gives_its_number_in_the_page(browser, live) -> None:
     """The information of the softmax channel is (T-1)(T+2)/2: 2 for two tokens, 9 for four."""
     address, token = live
-    tab.resize(1300, 900)
-    events = tab.open(f"{address}/book/notebooks/channels.html?token={token}")
-    assert "softmax: 4.996 measured, 5.000 predicted" in tab.evaluate("document.body.innerText")
+    browser.resize(1300, 900)
+    events = browser.open(f"{address}/book/notebooks/channels.html?token={token}")
+    assert "softmax: 4.996 measured, 5.000 predicted" in browser.evaluate("document.body.innerText")
     for tokens, information in (("2", "2.000"), ("4", "9.000")):
-        enter(tab, "tokens", tokens)
-        enter(tab, "sequences", "2000")
-        tab.evaluate("document.querySelector('.run-box-live').click()")
-        assert wait_for_run(tab) == "done", printed(tab)
-        assert note(tab).startswith("All cells ran")
-        assert re.search(rf"softmax: \d\.\d+ measured, {information} predicted", printed(tab))
+        enter(browser, "tokens", tokens)
+        enter(browser, "sequences", "2000")
+        browser.evaluate("document.querySelector('.run-box-live').click()")
+        assert wait_for_run(browser) == "done", printed(browser)
+        assert note(browser).startswith("All cells ran")
+        assert re.search(rf"softmax: \d\.\d+ measured, {information} predicted", printed(browser))
     pictures = "document.querySelectorAll('[data-live-output] img').length"
     notebook = nbformat.read(ROOT / "notebooks" / "channels.ipynb", as_version=4)
-    assert tab.evaluate(pictures) == sum("plt.show()" in cell.source for cell in notebook.cells)
-    assert "Take-away" in tab.evaluate("document.querySelector('figcaption').innerText")
+    assert browser.evaluate(pictures) == sum("plt.show()" in cell.source for cell in notebook.cells)
+    assert "Take-away" in browser.evaluate("document.querySelector('figcaption').innerText")
     outside = {
         event["params"]["request"]["url"]
-        for event in events + tab.events()
+        for event in events + browser.events()
         if event.get("method") == "Network.requestWillBeSent"
         and not event["params"]["request"]["url"].startswith((address, "data:", "blob:"))
     }
     assert outside == set()
 
 
-def test_a_cell_that_is_edited_runs_alone(tab, live) -> None:  # noqa: F811
+def test_a_cell_that_is_edited_runs_alone(browser, live) -> None:
     address, token = live
-    tab.open(f"{address}/book/notebooks/priors.html?token={token}")
-    enter(tab, "dimension", "100")
-    tab.evaluate("document.querySelector('.run-box-live').click()")
-    assert wait_for_run(tab) == "done", printed(tab)
-    tab.evaluate(
+    browser.open(f"{address}/book/notebooks/priors.html?token={token}")
+    enter(browser, "dimension", "100")
+    browser.evaluate("document.querySelector('.run-box-live').click()")
+    assert wait_for_run(browser) == "done", printed(browser)
+    browser.evaluate(
         "document.querySelectorAll('.thebe-input .CodeMirror')[2].CodeMirror"
         ".setValue('print(6 * 7 * dimension)')"
     )
-    tab.evaluate("document.querySelectorAll('.thebe-run-button')[2].click()")
+    browser.evaluate("document.querySelectorAll('.thebe-run-button')[2].click()")
     deadline = time.monotonic() + 60
-    while "4200" not in printed(tab):
+    while "4200" not in printed(browser):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def test_values_that_are_not_allowed_do_not_run(tab, live) -> None:  # noqa: F811
+def test_values_that_are_not_allowed_do_not_run(browser, live) -> None:
     address, token = live
-    tab.open(f"{address}/book/notebooks/priors.html?token={token}")
+    browser.open(f"{address}/book/notebooks/priors.html?token={token}")
     for text in ("50", "100,200"):
-        enter(tab, "dimension", text)
-        tab.evaluate("document.querySelector('.run-box-live').click()")
-        assert note(tab).startswith("One allowed value of each parameter runs in the page")
+        enter(browser, "dimension", text)
+        browser.evaluate("document.querySelector('.run-box-live').click()")
+        assert note(browser).startswith("One allowed value of each parameter runs in the page")
 
 
-def test_a_chapter_points_to_the_page_of_its_notebook(tab, live) -> None:  # noqa: F811
+def test_a_chapter_points_to_the_page_of_its_notebook(browser, live) -> None:
     address, token = live
-    tab.open(f"{address}/book/book/priors.html?token={token}")
+    browser.open(f"{address}/book/book/priors.html?token={token}")
     script = "document.querySelector('.run-box-needs a').getAttribute('href')"
-    assert tab.evaluate(script) == "/book/notebooks/priors.html#run-this"
+    assert browser.evaluate(script) == "/book/notebooks/priors.html#run-this"
 
 
 @pytest.mark.parametrize(

@@ -116,13 +116,14 @@ def test_hovering_a_link_previews_its_equation(browser, address, site, place) ->
     [
         ("book/softmax", "a.reference.internal[href*='#equation-softmax-']", "mjx-container"),
         ("book/other_priors", "a[href='#other-priors-projection']", ".proof mjx-container"),
-        ("book/softmax", "a[href*='#fig-']", "img"),
+        ("book/replica", "a.reference.internal[href*='#fig-']", "img"),
     ],
 )
 def test_focus_previews_equations_boxes_and_figures(browser, address, page, link, shows) -> None:
     browser.resize(1300, 900)
     browser.open(f"{address}/{page}.html")
-    browser.evaluate(f"document.querySelector('article p {link}').focus({{focusVisible: true}})")
+    target = f"article p {link}"
+    browser.evaluate(f"document.querySelector({target!r}).focus({{focusVisible: true}})")
     browser.wait_for(f"!!{PREVIEW}?.querySelector({shows!r})")
     assert browser.evaluate("document.activeElement.getAttribute('aria-describedby')") == "preview"
     inside = f"(() => {{ const b = {PREVIEW}.getBoundingClientRect(); "

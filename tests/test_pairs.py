@@ -65,6 +65,15 @@ PAIRED = {
     "layers.Model": (lambda p, c: layers.Model(4, p, c), ("layered",)),
     "layers.state_evolution": (lambda p, c: layers.state_evolution(0.1, p, c, 1), ("layered",)),
 }
+# solving the theory once more for channels whose integrals are slow says nothing about the border
+SOLVED = ("bayes_optimal", "state_evolution", "free_entropy", "fixed_points")
+SLOW = (
+    aimlib.HardmaxChannel,
+    aimlib.CorrelatedSoftmaxChannel,
+    aimlib.FourthMomentHardmaxChannel,
+    cross_attention.HardmaxChannel,
+    layers.DeepSoftmaxChannel,
+)
 CASES = [
     (name, prior_kind, channel_kind)
     for name in PAIRED
@@ -77,6 +86,8 @@ def test_pairs_work_or_are_refused_by_name(name, prior_kind, channel_kind) -> No
     function, kinds = PAIRED[name]
     for prior, channel in itertools.product(PRIORS[prior_kind], CHANNELS[channel_kind]):
         if prior_kind == channel_kind and prior_kind in kinds:
+            if name.removeprefix("layers.") in SOLVED and isinstance(channel, SLOW):
+                continue
             if isinstance(channel, aimlib.FourthMomentHardmaxChannel) and prior.variance == 1.0:
                 channel = aimlib.FourthMomentHardmaxChannel(prior.mean_eigenvalue, 3.0)
             function(prior, channel)
@@ -167,12 +178,12 @@ def test_a_channel_is_no_prior() -> None:
 
 def test_noise_in_one_orthonormal_coordinate() -> None:
     """replica:saddle: entries of variance Delta/d, in an orthonormal basis, times d."""
-    d, rng = 20, np.random.default_rng(0)
+    d, rng = 10, np.random.default_rng(0)
     for kind, direction in (
         ("symmetric", np.ones((d, d))),
         ("rectangular", np.ones((d, d))),
     ):
-        z = rng.standard_normal((4000, d, d)) / np.sqrt(d)
+        z = rng.standard_normal((2000, d, d)) / np.sqrt(d)
         noise = (z + z.transpose(0, 2, 1)) / np.sqrt(2.0) if kind == "symmetric" else z
         unit = direction / np.linalg.norm(direction)
         measured = d * np.var(np.einsum("nij,ij->n", noise, unit))

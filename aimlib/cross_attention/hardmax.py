@@ -3,7 +3,7 @@ r"""Hardmax over the keys of one query: posterior, information, misclassificatio
 Rows of untied indices are independent.  In units of :math:`\sqrt V` a row holds independent normals
 of means :math:`z_b` and variance 1, of which the winner w is seen.  Given its value t all others
 are below it, each by itself, so that everything is an integral over one number
-(at two keys ``cross_attention:hardmax``),
+(``cross_attention:winner``; at two keys ``cross_attention:hardmax``),
 
 .. math:: P(w) = \int\varphi(t-z_w)\prod_{b\ne w}\Phi(t-z_b)\,dt .
 """
@@ -206,7 +206,7 @@ def _triple_less_two(across: np.ndarray, along: np.ndarray) -> np.ndarray:
 
 @njit
 def _triple_information(along: float, across: float) -> float:
-    """Sum over winners of P |E[h | w] - z|^2.
+    """Sum over winners of P |E[h | w] - z|^2 (``cross_attention:winner-information``).
 
     z = along (1, 1, -2)/sqrt(6) + across (1, -1, 0)/sqrt(2).
     """

@@ -64,7 +64,7 @@ class BilinearPrior:
 
     @property
     def variance(self) -> float:
-        """Error of the best constant estimate, the zero matrix: 1."""
+        """Error of the best constant estimate, the zero matrix, which is 1."""
         return 1.0
 
     @property

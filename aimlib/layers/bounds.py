@@ -93,7 +93,7 @@ def error_with_the_others_known(
     >>> from aimlib import WignerPrior
     >>> channel = MixedLinearChannel([[1.0, 0.5], [0.5, 1.0]], noise=0.5)
     >>> error_with_the_others_known(0.5, [WignerPrior()] * 2, channel).round(4)
-    array([0.5477, 0.5477])
+    array([0.3583, 0.3583])
     """
     laws = pairs.match_layers(priors, channel)
     if not isinstance(channel, MixedLinearChannel):

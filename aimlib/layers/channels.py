@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import check_positive, check_rows_sum_to_one, check_shape
-from aimlib._compile import njit
 from aimlib._validation import FloatArray
 from aimlib.deep import deep_attention_from_indices
+from aimlib.layers.quadrature import two_layer_output
 
 __all__ = [
     "DeepSoftmaxChannel",
@@ -28,7 +28,7 @@ class LayeredChannel(Protocol):
 
     @property
     def weights(self) -> str:
-        """The weights it is for: "layered", L symmetric matrices."""
+        """The kind of weights it is for, "layered", L symmetric matrices."""
 
     @property
     def tokens(self) -> int:
@@ -220,8 +220,8 @@ class DeepSoftmaxChannel:
     inverse_temperature : float
         :math:`\beta>0`.
     nodes : int
-        Gauss-Hermite points in each of the two directions of the quadrature.  Its error shows for
-        rare sequences whose posterior is narrow.
+        Gauss-Hermite points in each of the two directions of the quadrature, whose grid is fitted
+        to the posterior of every sequence.
 
     Notes
     -----
@@ -280,7 +280,7 @@ class DeepSoftmaxChannel:
         revealed = np.log(seen[:, [0, 1], [0, 1]] / seen[:, [0, 1], [1, 0]])
         revealed = revealed / self.inverse_temperature
         flat = centre[:, :, [0, 0, 1], [0, 1, 1]].reshape(-1, 6)
-        g, response = _two_layer_output(flat, revealed, v, self)
+        g, response = two_layer_output(flat, revealed, v, self)
         out = g.reshape(-1, 2, 3)[:, :, [0, 1, 1, 2]].reshape(-1, 2, 2, 2)
         return np.ascontiguousarray(out), symmetrized(response)
 
@@ -346,9 +346,6 @@ def _root(matrix: FloatArray) -> FloatArray:
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-_ROUNDING = 2.0**-51  # of the logarithm of a ratio of two outputs
-
-
 @functools.cache
 def _normal_points(columns: int, log_count: int = 12) -> FloatArray:
     from scipy.special import ndtri
@@ -357,158 +354,6 @@ def _normal_points(columns: int, log_count: int = 12) -> FloatArray:
     points = ndtri(qmc.Sobol(columns, rng=np.random.default_rng(0)).random_base2(log_count))
     points.setflags(write=False)
     return np.asarray(points)
-
-
-def _two_layer_output(
-    omega: FloatArray, revealed: FloatArray, v: FloatArray, channel: DeepSoftmaxChannel
-) -> tuple[FloatArray, FloatArray]:
-    """Posterior means of (h1, h2) in the coordinates (11, 12, 22), as g and its total response.
-
-    The first layer enters through u = (h1_11 - h1_12, h1_22 - h1_12) only, and given u the two
-    revealed numbers are linear in h2: Gauss-Hermite over u, Gaussian conditioning for the rest.
-    """
-    weights = np.array([2.0, 1.0, 2.0])
-    prior = np.kron(v, np.diag(weights))
-    difference = np.zeros((2, 6))
-    difference[0, :2], difference[1, 1:3] = (1.0, -1.0), (-1.0, 1.0)
-    spread = difference @ prior @ difference.T
-    root = np.linalg.cholesky(spread)
-    move = prior @ difference.T @ np.linalg.inv(root).T  # shift of the six indices with xi
-    rest = prior - move @ move.T
-    nodes, mass = np.polynomial.hermite_e.hermegauss(channel.nodes)
-    mass = mass / mass.sum()
-    xi = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
-    log_mass = np.log(np.outer(mass, mass)).ravel()
-    shift = np.ascontiguousarray(xi @ move.T)
-    mean, covariance = _two_layer_means(
-        omega, revealed, shift, rest, log_mass, channel.skip, channel.inverse_temperature
-    )
-    inverse = np.linalg.inv(v)
-    scaled = ((mean - omega).reshape(-1, 2, 3) / weights).transpose(0, 2, 1) @ inverse
-    g = scaled.transpose(0, 2, 1).reshape(-1, 6)
-    response = np.zeros((2, 2))
-    for p in range(3):
-        block = covariance[np.ix_([p, 3 + p], [p, 3 + p])] / weights[p]
-        response += omega.shape[0] * inverse - inverse @ block @ inverse
-    return g, response
-
-
-@njit
-def _two_layer_means(
-    omega: np.ndarray,
-    revealed: np.ndarray,
-    shift: np.ndarray,
-    rest: np.ndarray,
-    log_mass: np.ndarray,
-    skip: float,
-    beta: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean of each sample, and the sum over samples of posterior covariances.
-
-    Where no point of the quadrature could have made an output, it is taken to say nothing.
-    """
-    n, points = omega.shape[0], shift.shape[0]
-    means, total = np.empty((n, 6)), np.zeros((6, 6))
-    log_weight, place = np.empty(points), np.empty((points, 6))
-    lines, gains = np.empty((points, 2, 6)), np.empty((points, 2, 6))
-    mean, second = np.empty(6), np.empty((6, 6))
-    for k in range(n):
-        for j in range(points):
-            log_weight[j] = log_mass[j] + _condition(
-                omega[k], revealed[k], shift[j], rest, skip, beta, place[j], lines[j], gains[j]
-            )
-        if _moments(log_weight, place, lines, gains, rest, mean, second):
-            for i in range(6):
-                means[k, i] = omega[k, i] + mean[i]
-        else:
-            prior = shift.T @ (shift * np.exp(log_mass)[:, None])
-            for i in range(6):
-                means[k, i] = omega[k, i]
-            second[:] = rest + prior
-        total += second
-    return means, total
-
-
-@njit
-def _condition(
-    omega: np.ndarray,
-    revealed: np.ndarray,
-    shift: np.ndarray,
-    rest: np.ndarray,
-    skip: float,
-    beta: float,
-    place: np.ndarray,
-    lines: np.ndarray,
-    gains: np.ndarray,
-) -> float:
-    """Condition h on the two revealed numbers, given u; return the logarithm of their density.
-
-    With e = c + p + q - 1 the rows of B differ by e (1, -1).  The first number is e times a line of
-    h2 that depends on u, the sum of both e^2 times the second difference h2_11 - 2 h2_12 + h2_22.
-    Both carry the rounding of the outputs they are read from, so that nothing is learned from them
-    when e is so small that they are nothing else.  Fills the mean of h less omega, the covariances
-    of h with the two numbers and these times the inverse covariance of the numbers.
-    """
-    u1 = omega[0] - omega[1] + shift[0] - shift[1]
-    u2 = omega[2] - omega[1] + shift[2] - shift[1]
-    p, q = 1.0 / (1.0 + math.exp(-beta * u1)), 1.0 / (1.0 + math.exp(-beta * u2))
-    e = (skip - 1.0) + p + q
-    b11, b12 = skip + p, 1.0 - p
-    l1, l2, l3 = b11, b12 - b11, -b12
-    x, y, z = shift[3] + omega[3], shift[4] + omega[4], shift[5] + omega[5]
-    r1 = revealed[0] - e * (l1 * x + l2 * y + l3 * z)
-    r2 = (revealed[0] + revealed[1]) - e * e * (x - 2.0 * y + z)
-    for i in range(6):
-        lines[0, i] = e * (l1 * rest[i, 3] + l2 * rest[i, 4] + l3 * rest[i, 5])
-        lines[1, i] = e * e * (rest[i, 3] - 2.0 * rest[i, 4] + rest[i, 5])
-    rounding = (_ROUNDING / beta) ** 2
-    s11 = e * (l1 * lines[0, 3] + l2 * lines[0, 4] + l3 * lines[0, 5]) + rounding
-    s12 = e * e * (lines[0, 3] - 2.0 * lines[0, 4] + lines[0, 5]) + rounding
-    s22 = e * e * (lines[1, 3] - 2.0 * lines[1, 4] + lines[1, 5]) + 2.0 * rounding
-    determinant = s11 * s22 - s12 * s12
-    c1 = (s22 * r1 - s12 * r2) / determinant
-    c2 = (s11 * r2 - s12 * r1) / determinant
-    for i in range(6):
-        place[i] = shift[i] + lines[0, i] * c1 + lines[1, i] * c2
-        gains[0, i] = (s22 * lines[0, i] - s12 * lines[1, i]) / determinant
-        gains[1, i] = (s11 * lines[1, i] - s12 * lines[0, i]) / determinant
-    return -0.5 * float(r1 * c1 + r2 * c2 + math.log(determinant))
-
-
-@njit
-def _moments(
-    log_weight: np.ndarray,
-    place: np.ndarray,
-    lines: np.ndarray,
-    gains: np.ndarray,
-    rest: np.ndarray,
-    mean: np.ndarray,
-    second: np.ndarray,
-) -> bool:
-    """Fill mean and covariance of the mixture over the points; false where it has no weight."""
-    best = log_weight.max()
-    if not -np.inf < best < np.inf:  # also where it is not a number
-        return False
-    mass = 0.0
-    mean[:], second[:] = 0.0, 0.0
-    for j in range(log_weight.size):
-        if log_weight[j] >= best - 32.0:
-            weight = math.exp(log_weight[j] - best)
-            mass += weight
-            for i in range(6):
-                mean[i] += weight * place[j, i]
-    for i in range(6):
-        mean[i] /= mass
-    for j in range(log_weight.size):
-        if log_weight[j] >= best - 32.0:
-            weight = math.exp(log_weight[j] - best) / mass
-            for i in range(6):
-                for m in range(6):
-                    inner = rest[i, m] - gains[j, 0, i] * lines[j, 0, m]
-                    inner -= gains[j, 1, i] * lines[j, 1, m]
-                    move = (place[j, i] - mean[i]) * (place[j, m] - mean[m])
-                    second[i, m] += weight * (move + inner)
-    return bool(np.isfinite(mean).all() and np.isfinite(second).all())
 
 
 _covariance, _symmetric = covariance_matrix, symmetrized  # for modules that use the old names

@@ -11,6 +11,7 @@ import numpy as np
 
 from aimlib import _validation as check
 from aimlib._projections import through_indices
+from aimlib._softmax import row_softmax
 from aimlib._training import Checkpoint, DescentResult, Method, Schedule, fingerprint, train
 from aimlib._validation import FloatArray
 from aimlib.layers.channels import DeepSoftmaxChannel
@@ -37,6 +38,16 @@ def loss_and_gradient(
     Returns
     -------
     (array of shape (K,), array of shape (K, L, d, r))
+
+    Examples
+    --------
+    >>> from aimlib import WishartPrior
+    >>> from aimlib.layers import Model
+    >>> channel = DeepSoftmaxChannel(layers=2)
+    >>> data = Model(6, [WishartPrior(0.5)] * 2, channel).sample(0.5, seed=1)
+    >>> value, gradient = loss_and_gradient(np.ones((3, 2, 6, 4)), data, channel)
+    >>> value.shape, gradient.shape
+    ((3,), (3, 2, 6, 4))
     """
     _check_student(dataset, channel)
     w = check.reals("weights", weights)
@@ -68,9 +79,7 @@ def _backpropagate(h: Any, y: Any, channel: DeepSoftmaxChannel) -> tuple[Any, An
     mixing, attention = [np.broadcast_to(np.eye(t, dtype=h.dtype), h[:, 0].shape)], []
     for layer in range(layers):
         b = mixing[-1]
-        scores = channel.inverse_temperature * (b @ h[:, layer] @ b.swapaxes(-1, -2))
-        exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        p = exponentials / exponentials.sum(axis=-1, keepdims=True)
+        p = row_softmax(b @ h[:, layer] @ b.swapaxes(-1, -2), channel.inverse_temperature)
         attention.append(p)
         mixing.append((skip + p) @ b)
     gap = attention[-1] - y

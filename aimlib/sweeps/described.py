@@ -21,6 +21,15 @@ def read_sweep_file(path: Path) -> dict[str, Any]:
     It holds ``function`` ("module:name"), ``grid``, ``seeds``, ``store`` (relative to it) and,
     optionally, ``executor``, ``jobs`` and ``scheduler``.
 
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict
+        To be passed on as ``sweep(**arguments)``.
+
     Raises
     ------
     SweepError

@@ -204,6 +204,12 @@ def describe_failures(failed: Sequence[Mapping[str, Any]]) -> str:
     ----------
     failed : sequence of mapping
         ``Sweep.failed``.
+
+    Examples
+    --------
+    >>> print(describe_failures([{"width": 2, "seed": 0, "error": "ValueError: too wide"}]))
+    1 cells failed; they are tried again next time.
+    - width = 2, seed 0: ValueError: too wide
     """
     parts = [f"{len(failed)} cells failed; they are tried again next time."]
     for failure in failed:

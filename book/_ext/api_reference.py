@@ -10,6 +10,7 @@ of the library in the "In code" boxes of the chapters become links to the refere
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -23,6 +24,7 @@ from sphinx.util.docutils import SphinxDirective
 
 # a label alone in brackets loses them: the link brings its own
 LABEL = re.compile(r"\(``([a-z_]+:[a-z0-9-]+)``\)|``([a-z_]+:[a-z0-9-]+)``")
+ROLE = re.compile(r":(?:class|func|data):`([A-Za-z_]+)`")
 BOX = "In code"
 
 
@@ -74,12 +76,21 @@ class Api(SphinxDirective):
         return node.children
 
 
-def link_equations(
+def link_docstring(
     app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
-    """Turn labels into references; those of another kind of thing are left as they are."""
+    """Turn labels of equations and short names of the library into references."""
     for number, line in enumerate(lines):
-        lines[number] = LABEL.sub(lambda found: f":eq:`{found[1] or found[2]}`", line)
+        line = LABEL.sub(lambda found: f":eq:`{found[1] or found[2]}`", line)
+        lines[number] = ROLE.sub(lambda found: _reference(found[1], name), line)
+
+
+def _reference(short: str, place: str) -> str:
+    """Return a reference to a public name, the nearest of several; plain code for a private one."""
+    paths = [path for path in _all_paths() if path.rpartition(".")[2] == short]
+    near = [path for path in paths if place.startswith(path.rpartition(".")[0] + ".")]
+    best = max(near, key=len, default=min(paths, key=len, default=""))
+    return f":py:obj:`{short} <{best}>`" if best else f"``{short}``"
 
 
 def hide_signature_of_protocols(
@@ -115,12 +126,13 @@ def _path_of(text: str, known: dict[str, str]) -> str | None:
     return known.get(name) if "." not in name else None
 
 
+@functools.cache
 def _all_paths() -> list[str]:
     package = importlib.import_module("aimlib")
     paths = []
     for module in MODULES:
         paths += [public_path(module, name) for name in importlib.import_module(module).__all__]
-    return paths + [f"aimlib.{name}" for name in package.__all__]
+    return sorted({*paths, *(f"aimlib.{name}" for name in package.__all__)})
 
 
 MODULES = (
@@ -134,7 +146,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.napoleon")
     app.add_directive("api", Api)
-    app.connect("autodoc-process-docstring", link_equations)
+    app.connect("autodoc-process-docstring", link_docstring)
     app.connect("autodoc-process-signature", hide_signature_of_protocols)
     app.connect("doctree-read", link_names)
     return {"version": "1", "parallel_read_safe": True}

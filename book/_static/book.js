@@ -197,7 +197,12 @@
       else if (shownFor && !(card && card.contains(event.target))) hide();
     });
     document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
-    document.addEventListener("scroll", () => shownFor && hide(), { passive: true });
+    // The focus itself scrolls its link into view: its preview goes along.
+    const follow = () => {
+      if (shownFor && shownFor.matches(":focus")) place(shownFor);
+      else if (shownFor) hide();
+    };
+    document.addEventListener("scroll", follow, { passive: true });
   };
 
   // ---- Search ----------------------------------------------------------------------------------

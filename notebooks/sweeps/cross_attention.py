@@ -31,6 +31,7 @@ def make_channel(name: str) -> Any:
     return {
         "softmax": SoftmaxChannel(2, 2),
         "hardmax": HardmaxChannel(2),
+        "hardmax-3": HardmaxChannel(2, 3),
     }[name]
 
 
@@ -229,10 +230,16 @@ def two_parts() -> list[dict[str, Any]]:
     ]
 
 
+def three_keys() -> list[dict[str, Any]]:
+    """Hardmax over three keys, two queries."""
+    return [case("hardmax-3", 0.5, 1.0, alpha, 70) for alpha in (0.1, 0.3, 0.7)]
+
+
 EXPERIMENTS: dict[str, Any] = {
     "curves": (run, curves, 10),
     "sizes": (run, sizes, 6),
     "shapes": (run, shapes, 6),
+    "three-keys": (run, three_keys, 6),
     "untied": (self_attention, untied, 3),
     "parts": (self_attention, two_parts, 10),
 }

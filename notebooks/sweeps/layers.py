@@ -81,7 +81,7 @@ def pass_messages(
     """Message passing for both layers: deep softmax attention or a mixed linear channel."""
     seen = CHANNELS[channel]
     data = Model(dimension, PRIORS, seen).sample(sample_complexity, seed)
-    result = amp(data, PRIORS, seen, scheme=scheme, iterations=80)
+    result = amp(data, PRIORS, seen, scheme=scheme, iterations=150)
     return {
         "error_1": float(result.estimation_error[0]),
         "error_2": float(result.estimation_error[1]),
