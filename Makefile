@@ -57,6 +57,9 @@ test: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist loadfile --nbval -p nbval_numbers \
 	  --nbval-kernel-name python3 --nbval-cell-timeout 600 --override-ini addopts=-ra notebooks
 
+test-pdf: $(READY)
+	AIMLIB_PDF=1 $(BIN)/python -m pytest tests/test_pdf.py
+
 execute: $(READY)
 	$(BIN)/python tests/store_notebooks.py $(CHAPTERS)
 

@@ -101,6 +101,11 @@ def sizes() -> list[dict[str, Any]]:
     ]
 
 
+def small() -> list[dict[str, Any]]:
+    """Softmax at d = 50, where six data sets do not tell the gap from their spread."""
+    return [case("softmax", 0.5, 1.0, 0.2, 50)]
+
+
 def shapes() -> list[dict[str, Any]]:
     """Keys of another dimension than the queries."""
     return [
@@ -238,6 +243,7 @@ def three_keys() -> list[dict[str, Any]]:
 EXPERIMENTS: dict[str, Any] = {
     "curves": (run, curves, 10),
     "sizes": (run, sizes, 6),
+    "small": (run, small, 40),
     "shapes": (run, shapes, 6),
     "three-keys": (run, three_keys, 6),
     "untied": (self_attention, untied, 3),
