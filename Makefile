@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport MPLBACKEND
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help book live pdf test serve execute headline lock clean setup
+.PHONY: help book live pdf test test-pdf serve execute headline lock clean setup
 
 help:
 	@sed -n '1,5p' Makefile
