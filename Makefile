@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport MPLBACKEND
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help book live pdf test test-pdf serve execute headline lock clean setup
+.PHONY: help book live pdf test test-slow serve execute headline lock clean setup
 
 help:
 	@sed -n '1,5p' Makefile
@@ -57,8 +57,8 @@ test: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist loadfile --nbval -p nbval_numbers \
 	  --nbval-kernel-name python3 --nbval-cell-timeout 600 --override-ini addopts=-ra notebooks
 
-test-pdf: $(READY)
-	AIMLIB_PDF=1 $(BIN)/python -m pytest tests/test_pdf.py
+test-slow: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 execute: $(READY)
 	$(BIN)/python tests/store_notebooks.py $(CHAPTERS)

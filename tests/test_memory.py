@@ -55,6 +55,7 @@ def measured(name: str, values: dict) -> float:
     return unit * float(notebook.cells[-1].outputs[0].text)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no resource module")
 @pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{n}-{len(v)}" for n, v in CASES])
 def test_the_estimate_is_right_within_a_factor_of_two(name, values) -> None:

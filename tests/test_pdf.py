@@ -1,11 +1,10 @@
 """``make pdf``: the whole book as one PDF, printed once and read back.
 
-It takes minutes, so it runs where it is asked for: ``make test-pdf``, and before publishing.
+It takes minutes, so it runs where it is asked for: ``make test-slow``, and before publishing.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -19,8 +18,7 @@ from bs4 import BeautifulSoup
 from pypdf import PdfReader
 from pypdf.generic import Destination
 
-if not os.environ.get("AIMLIB_PDF"):
-    pytest.skip("printing the whole book takes minutes: make test-pdf", allow_module_level=True)
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "book" / "_pdf" / "typeset.py"

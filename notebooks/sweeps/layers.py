@@ -132,6 +132,16 @@ EXPERIMENTS: dict[str, tuple[Any, dict[str, list[Any]], list[int]]] = {
         },
         [1],
     ),
+    "descent-100-seeds": (
+        descend,
+        {
+            "dimension": [100],
+            "sample_complexity": [0.2],
+            "starts": [8],
+            "steps": [2000],
+        },
+        [1, 2, 3, 4],
+    ),
     "descent-long": (
         descend,
         {
