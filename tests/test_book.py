@@ -47,7 +47,7 @@ def test_a_stray_notebook_or_environment_is_not_built(tmp_path) -> None:
     stage.mkdir()
     for part in ("book", "notebooks"):
         shutil.copytree(ROOT / part, stage / part)
-    for part in ("_config.yml",):
+    for part in ("_config.yml", "CITATION.cff"):
         shutil.copy(ROOT / part, stage / part)
     (stage / "_toc.yml").write_text("format: jb-book\nroot: book/bibliography\n")
     bad = (
