@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
+import aimlib
 from aimlib import BilinearPrior, bayes_optimal
 from aimlib.cross_attention import channels, hardmax
 from aimlib.cross_attention.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
@@ -274,10 +275,11 @@ def test_outputs_that_no_model_made_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["Hardmax", "Linear", "Softmax"])
-def test_old_names_lead_to_the_new_ones(name) -> None:
-    with pytest.warns(DeprecationWarning, match=f"Cross{name}Channel"):
-        old = getattr(channels, f"Cross{name}Channel")
+@pytest.mark.parametrize("place", [aimlib, aimlib.cross_attention])
+def test_old_names_lead_to_the_new_ones(place, name) -> None:
+    with pytest.warns(DeprecationWarning, match=f"Cross{name}Channel is now"):
+        old = getattr(place, f"Cross{name}Channel")
     assert old is getattr(channels, f"{name}Channel")
     assert old.weights == "rectangular"
     with pytest.raises(AttributeError, match="no attribute"):
-        channels.CrossOtherChannel  # noqa: B018
+        place.CrossOtherChannel  # noqa: B018

@@ -336,7 +336,7 @@ def test_bad_input_to_the_channels_of_other_tokens_is_refused(call, message) -> 
 
 
 def test_a_data_set_of_another_kind_is_not_whitened() -> None:
-    with pytest.raises(TypeError, match="dataset must be a Dataset"):
+    with pytest.raises(ValueError, match="dataset must be a Dataset"):
         whiten(np.ones((1, 2, 2)), np.eye(2))
 
 
