@@ -66,10 +66,10 @@ def run(copy: Path, **environment: str) -> tuple[float, int]:
 def edit_helper(copy: Path) -> None:
     helper = copy / "_normal.py"
     text = helper.read_text()
-    assert text.count("return _INVERSE_SQRT_2PI * math.exp") == 1
+    assert text.count("return INVERSE_SQRT_2PI * math.exp") == 1
     helper.write_text(
         text.replace(
-            "return _INVERSE_SQRT_2PI * math.exp", "return 1.5 * _INVERSE_SQRT_2PI * math.exp"
+            "return INVERSE_SQRT_2PI * math.exp", "return 1.5 * INVERSE_SQRT_2PI * math.exp"
         )
     )
 
