@@ -7,7 +7,6 @@ passing asks of it.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
+from aimlib._memory import available_memory
 from aimlib._validation import FloatArray
 
 Seed = int | np.random.SeedSequence | np.random.Generator
@@ -462,7 +462,7 @@ def check_memory(
     """Raise ``ValueError`` if so many sequences do not fit in the memory that is free."""
     free = available_memory()
     needed = count * bytes_each
-    if free is None or needed <= free:
+    if needed <= free:
         return
     d = model.dimension
     alpha = free / bytes_each / d**2
@@ -473,21 +473,6 @@ def check_memory(
         f"for {count} sequences, and {_size(free)} are free: at most sample_complexity {alpha:.2g} "
         f"at this dimension, or dimension {largest} at this sample_complexity{advice}"
     )
-
-
-def available_memory() -> int | None:
-    """Return the bytes of memory that are free, or None where that is not known."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def _size(count: float) -> str:

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from aimlib import _validation as check
-from aimlib._validation import FloatArray
+from aimlib._validation import FloatArray, symmetrised
 
 Status = Literal["converged", "stalled", "diverged", "inconsistent"]
 Callback = Callable[[int, dict[str, Any]], object]
@@ -312,11 +312,6 @@ def _noise(
     values, vectors = np.linalg.eigh(symmetrised(whitened))
     turned = root @ vectors
     return symmetrised((turned * np.maximum(values, 1.0)) @ turned.T)
-
-
-def symmetrised(matrix: FloatArray) -> FloatArray:
-    """Return the symmetric part of a square matrix."""
-    return np.asarray(0.5 * (matrix + matrix.T))
 
 
 def _norms(stack: FloatArray) -> FloatArray:

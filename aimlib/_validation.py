@@ -110,6 +110,11 @@ def covariance(name: str, value: Any, size: int) -> FloatArray:
     return matrix
 
 
+def symmetrised(matrix: FloatArray) -> FloatArray:
+    """Return the symmetric part of a square matrix."""
+    return np.asarray(0.5 * (matrix + matrix.T))
+
+
 def generator(name: str, value: Any) -> np.random.Generator:
     """Return a ``Generator`` from a Generator, a SeedSequence or a non-negative integer seed."""
     if isinstance(value, np.random.Generator):

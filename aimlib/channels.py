@@ -548,6 +548,3 @@ class HardmaxChannel(SymmetricChannel):
             return like(np.asarray(np.arcsin(np.minimum(x, 1.0)) / math.pi))
         values = [many.misclassified(self.tokens, min(float(ratio), 1.0)) for ratio in np.ravel(x)]
         return like(np.array(values).reshape(np.shape(x)))
-
-
-_like = like  # for modules that still ask for the old name

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -186,8 +187,10 @@ def test_labels_named_by_code_and_tests_exist() -> None:
 
 
 def test_functions_named_by_the_book_exist() -> None:
-    """An "In code" box that names a function must not dangle."""
+    """An "In code" box that names a function must not dangle, nor name what has moved."""
     import aimlib
+
+    warnings.simplefilter("error", DeprecationWarning)
 
     pattern = re.compile(r"`aimlib\.([a-zA-Z_.]+)")
     for page in chapters():

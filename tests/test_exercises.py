@@ -19,12 +19,12 @@ from scipy import stats
 
 from aimlib import (
     BilinearPrior,
-    CrossSoftmaxChannel,
     HardmaxChannel,
     SoftmaxChannel,
     WishartPrior,
     attention_indices,
     bayes_optimal,
+    cross_attention,
     small_width_overlap,
     strong_recovery_threshold,
     weak_recovery_threshold,
@@ -228,7 +228,7 @@ def test_aspect_that_needs_fewest_samples() -> None:
     assert np.all(np.diff(half[: top + 1]) > 0)
     assert np.all(np.diff(half[top:]) < 0)
     assert psi[top] in (2.5, 3.0)
-    channel = CrossSoftmaxChannel(3, 3)
+    channel = cross_attention.SoftmaxChannel(3, 3)
     for psi, half, _ in table:
         alpha = half * 0.3 * (1 + psi)
         result = bayes_optimal(alpha, BilinearPrior(0.3, psi), channel)

@@ -14,8 +14,6 @@ from scipy import integrate, stats
 
 from aimlib import (
     BilinearPrior,
-    CrossHardmaxChannel,
-    CrossSoftmaxChannel,
     HardmaxChannel,
     LinearChannel,
     SoftmaxChannel,
@@ -23,6 +21,7 @@ from aimlib import (
     WignerPrior,
     WishartPrior,
     bayes_optimal,
+    cross_attention,
     fixed_points,
     free_entropy,
     state_evolution,
@@ -451,7 +450,9 @@ def test_potential_of_all_singular_values(rho, psi) -> None:
     assert closed == pytest.approx(direct, abs=1e-4)
 
 
-@pytest.mark.parametrize("channel", [CrossSoftmaxChannel(2, 3), CrossHardmaxChannel(2)])
+@pytest.mark.parametrize(
+    "channel", [cross_attention.SoftmaxChannel(2, 3), cross_attention.HardmaxChannel(2)]
+)
 @pytest.mark.parametrize("psi", [0.6, 1.0])
 def test_one_fixed_point_for_cross_attention(channel, psi) -> None:
     """cross-attention-unique: monotone iteration, and its end is the solution."""

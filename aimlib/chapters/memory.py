@@ -11,11 +11,10 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
+from aimlib import _memory
 from aimlib.chapters.cards import Chapter
 from aimlib.chapters.parameters import ChapterError, Parameter
 
@@ -68,36 +67,11 @@ def _evaluate(node: ast.AST, values: Mapping[str, Any]) -> Any:
 
 
 def available_memory() -> int:
-    """Return the bytes that a new process may take.
-
-    The smaller one of the memory that is free on this machine and of what is left of the limit of
-    the container or job; ``$AIMLIB_MEMORY``, in gigabytes, overrides both.
-    """
-    chosen = os.environ.get("AIMLIB_MEMORY")
-    if chosen is not None:
-        try:
-            gigabytes = float(chosen)
-        except ValueError:
-            gigabytes = math.nan
-        if not 0 < gigabytes < math.inf:
-            raise ChapterError(f"AIMLIB_MEMORY must be a number of gigabytes, got {chosen!r}")
-        return int(gigabytes * 10**9)
-    import psutil
-
-    return min(int(psutil.virtual_memory().available), _left_in_group())
-
-
-def _left_in_group(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    """What is left of the limit of the control group that this process runs in, on Linux."""
+    """Return the bytes that a new process may take; see ``aimlib._memory``."""
     try:
-        limit = int((folder / "memory.max").read_text(encoding="ascii"))
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
-        cached = dict(
-            line.split() for line in (folder / "memory.stat").read_text("ascii").splitlines()
-        )
-        return limit - used + int(cached.get("inactive_file", 0))
-    except (OSError, ValueError):  # no limit ("max"), no such files, another system
-        return 2**63
+        return _memory.available_memory()
+    except ValueError as error:
+        raise ChapterError(str(error)) from None
 
 
 def require_memory(chapter: Chapter, values: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import check_positive, check_rows_sum_to_one, check_shape
-from aimlib._validation import FloatArray
+from aimlib._validation import FloatArray, symmetrised
 from aimlib.deep import deep_attention_from_indices
 from aimlib.layers.quadrature import two_layer_output
 
@@ -159,7 +159,7 @@ class MixedLinearChannel:
     ) -> tuple[FloatArray, FloatArray]:
         """Return g, shape (n, L, T, T), and the (L, L) sum of -(1+delta) dg/domega."""
         centre = _layered_indices(omega, self)
-        v = covariance_matrix("covariance", covariance, self.layers)
+        v = check.covariance("covariance", covariance, self.layers)
         seen = check.reals("y", y)
         shape = (len(centre), len(self.mixing), self.tokens, self.tokens)
         if seen.shape != shape:
@@ -172,7 +172,7 @@ class MixedLinearChannel:
             gain = self._gain(v, weight)
             g[..., pairs] = np.einsum("lk,nkp->nlp", gain, gap[..., pairs])
             response += gap.shape[0] * count * weight * gain @ self.mixing
-        return g, symmetrized(response)
+        return g, symmetrised(response)
 
     def _gain(self, v: FloatArray, weight: float) -> FloatArray:
         m = self.mixing
@@ -181,10 +181,10 @@ class MixedLinearChannel:
 
     def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
         r"""Return :math:`\Gamma=\sum(1+\delta)M^\top((1+\delta)MVM^\top+\tau I)^{-1}M`."""
-        v = covariance_matrix("covariance", covariance, self.layers)
+        v = check.covariance("covariance", covariance, self.layers)
         t = self.tokens
         off = 0.5 * t * (t - 1) * self._gain(v, 1.0)
-        return symmetrized((2.0 * t * self._gain(v, 2.0) + off) @ self.mixing)
+        return symmetrised((2.0 * t * self._gain(v, 2.0) + off) @ self.mixing)
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError unless the outputs are K symmetric matrices of each sequence."""
@@ -270,7 +270,7 @@ class DeepSoftmaxChannel:
                 "mixed tokens can coincide, and the quadrature is not accurate there"
             )
         centre = _layered_indices(omega, self)
-        v = covariance_matrix("covariance", covariance, 2)
+        v = check.covariance("covariance", covariance, 2)
         seen = check.reals("y", y, low=0.0, open_low=True)
         if seen.shape != (len(centre), 2, 2):
             raise ValueError(
@@ -282,11 +282,11 @@ class DeepSoftmaxChannel:
         flat = centre[:, :, [0, 0, 1], [0, 1, 1]].reshape(-1, 6)
         g, response = two_layer_output(flat, revealed, v, self)
         out = g.reshape(-1, 2, 3)[:, :, [0, 1, 1, 2]].reshape(-1, 2, 2, 2)
-        return np.ascontiguousarray(out), symmetrized(response)
+        return np.ascontiguousarray(out), symmetrised(response)
 
     def information(self, covariance: ArrayLike, second_moments: ArrayLike) -> FloatArray:
         r"""Return :math:`\Gamma=\sum(1+\delta)\E\,g\,g^\top`, by 4096 quasi-random outputs."""
-        v = covariance_matrix("covariance", covariance, self.layers)
+        v = check.covariance("covariance", covariance, self.layers)
         total = check.symmetric_matrix("second_moments", second_moments)
         if total.shape != v.shape:
             raise ValueError(f"second_moments must have shape {v.shape}, got {total.shape}")
@@ -306,7 +306,7 @@ class DeepSoftmaxChannel:
             fields[k][:, :, columns, rows] = mixed
         omega, spread = fields * weights
         response = self.output_function(self.output(omega + spread), omega, v)[1]
-        return symmetrized(response / normal.shape[0])
+        return symmetrised(response / normal.shape[0])
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError, naming the worst row, unless all are positive and rows sum to one."""
@@ -323,23 +323,6 @@ def _layered_indices(indices: ArrayLike, channel: Any) -> FloatArray:
     return h
 
 
-def covariance_matrix(name: str, value: ArrayLike, layers: int) -> FloatArray:
-    matrix = check.symmetric_matrix(name, value)
-    if matrix.shape[0] != layers or np.linalg.eigvalsh(matrix)[0] <= 0.0:
-        raise ValueError(
-            f"{name} must be a positive definite matrix of shape {(layers, layers)}, got {value!r}"
-        )
-    if np.diag(matrix).min() < 1e-100 or np.diag(matrix).max() > 1e100:
-        raise ValueError(
-            f"{name} must have diagonal entries between 1e-100 and 1e100, got {value!r}"
-        )
-    return matrix
-
-
-def symmetrized(matrix: Any) -> FloatArray:
-    return np.asarray(0.5 * (matrix + matrix.T))
-
-
 def _root(matrix: FloatArray) -> FloatArray:
     """Symmetric root; negative eigenvalues, which only rounding makes, count as zero."""
     values, vectors = np.linalg.eigh(matrix)
@@ -354,6 +337,3 @@ def _normal_points(columns: int, log_count: int = 12) -> FloatArray:
     points = ndtri(qmc.Sobol(columns, rng=np.random.default_rng(0)).random_base2(log_count))
     points.setflags(write=False)
     return np.asarray(points)
-
-
-_covariance, _symmetric = covariance_matrix, symmetrized  # for modules that use the old names

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from aimlib import _pairs as pairs
 from aimlib import _validation as check
-from aimlib._iteration import symmetrised
-from aimlib._validation import FloatArray
+from aimlib._validation import FloatArray, symmetrised
 from aimlib.layers.channels import LayeredChannel, MixedLinearChannel
 from aimlib.priors import Prior
 
