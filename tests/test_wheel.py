@@ -90,6 +90,7 @@ def test_it_declares_what_running_imports(wheel) -> None:
     needs = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", text, re.MULTILINE)
     for package in "papermill nbconvert nbformat ipykernel myst-nb psutil pyyaml tqdm".split():
         assert package in needs
+    assert "aimlib/carried/CITATION.cff" in names
     for path in (ROOT / "notebooks").rglob("*"):
         if path.suffix in (".ipynb", ".csv", ".toml", ".py") and "__pycache__" not in path.parts:
             name = f"aimlib/carried/{path.relative_to(ROOT).as_posix()}"

@@ -109,7 +109,7 @@ def _stage(root: Path, stage: Path) -> Path:
     stage.mkdir()
     for part in ("book", "notebooks"):
         shutil.copytree(root / part, stage / part)
-    for part in ("_config.yml", "_toc.yml"):
+    for part in ("_config.yml", "_toc.yml", "CITATION.cff"):
         shutil.copy(root / part, stage / part)
     return stage
 

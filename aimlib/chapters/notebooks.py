@@ -50,7 +50,13 @@ def tagged_defaults(notebook: Path) -> dict[str, Any]:
                 raise ChapterError(
                     f"the parameters cell of {notebook.name} must hold assignments of literals only"
                 )
-    taken = {name for cell in cells if cell is not tagged[0] for name in _bound_names(cell)}
+    taken = {
+        name
+        for cell in cells
+        # Papermill's own cell assigns them again on purpose, in an executed copy.
+        if cell is not tagged[0] and "injected-parameters" not in cell["metadata"].get("tags", [])
+        for name in _bound_names(cell)
+    }
     clash = sorted(taken & set(defaults))
     if clash:
         raise ChapterError(f"{notebook.name} assigns its parameters again elsewhere: {clash}")
