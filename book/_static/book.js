@@ -53,12 +53,17 @@
 
   let sizes = null;
   const watchEdges = (scope) => {
-    sizes ||= new ResizeObserver((entries) => entries.forEach((entry) => markEdges(entry.target)));
+    sizes ||= new ResizeObserver((entries) => {
+      for (const { target } of entries)
+        for (const box of [target, target.parentElement]) if (box?.dataset.edges) markEdges(box);
+    });
     for (const box of scope.querySelectorAll(WIDE)) {
       if (box.dataset.edges) continue;
       box.dataset.edges = "watched";
       box.addEventListener("scroll", () => markEdges(box), { passive: true });
       sizes.observe(box);
+      // A table may grow, when fonts or formulas arrive, while its frame keeps its size.
+      for (const table of box.querySelectorAll(":scope > table")) sizes.observe(table);
     }
   };
 
