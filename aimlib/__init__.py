@@ -1,10 +1,11 @@
 """Bayes-optimal learning of attention-indexed models.
 
 One layer of tied attention is here; :mod:`aimlib.cross_attention` and :mod:`aimlib.layers` hold the
-same short names for untied weights and for several layers.
+same short names for untied weights and for several layers, :mod:`aimlib.weight_decay` what
+regularised training reaches.
 """
 
-from aimlib import cross_attention, layers
+from aimlib import cross_attention, layers, weight_decay
 from aimlib._moved import moved_names
 from aimlib.amp import AMPResult, amp
 from aimlib.channels import HardmaxChannel, LinearChannel, SoftmaxChannel
@@ -32,6 +33,7 @@ from aimlib.replica import (
 )
 from aimlib.sweeps import sweep
 from aimlib.tokens import CorrelatedSoftmaxChannel, FourthMomentHardmaxChannel, whiten
+from aimlib.weight_decay import minimum_trace_threshold
 
 __version__ = "0.1.0"
 
@@ -64,11 +66,13 @@ __all__ = [
     "gradient_descent",
     "hardmax_asymptotic_error",
     "layers",
+    "minimum_trace_threshold",
     "small_width_overlap",
     "state_evolution",
     "strong_recovery_threshold",
     "sweep",
     "weak_recovery_threshold",
+    "weight_decay",
     "whiten",
 ]
 
