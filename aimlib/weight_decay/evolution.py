@@ -321,7 +321,7 @@ def regularised(
     alphas, decays = np.broadcast_arrays(alphas, decays)
     empty, (c, noise) = _null_share(prior, channel), _observations(prior, channel)
     recovered = cone_dimension(1.0 - empty) / (2.0 * c) if noise == 0.0 else math.inf
-    rows = []
+    rows: list[tuple[float, ...]] = []
     for alpha, factor in zip(alphas.ravel().tolist(), decays.ravel().tolist(), strict=True):
         if factor == 0.0 and alpha >= recovered:
             rows.append((alpha, 0.0, 0.0, 0.0, 0.0, 1.0 - empty, 0.0))
@@ -352,7 +352,7 @@ def best_decay(sample_complexity: ArrayLike, prior: Prior, channel: Informative)
     _null_share(prior, channel)
     c, noise = _observations(prior, channel)
     limit = regularised(alphas, prior, channel)
-    rows = []
+    rows: list[tuple[float, ...]] = []
     for alpha, *least in zip(
         alphas.ravel().tolist(), *(np.ravel(v) for v in _values(limit)[1:]), strict=True
     ):

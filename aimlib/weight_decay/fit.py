@@ -99,7 +99,7 @@ class Visible:
         mixed = (gaps @ self.tokens).reshape(n * t, d)
         total = self.tokens.reshape(n * t, d).T @ mixed
         total -= np.trace(gaps, axis1=1, axis2=2).sum() * np.eye(d)
-        return check.symmetrised(total) / (2.0 * d * math.sqrt(d))
+        return np.asarray(check.symmetrised(total) / (2.0 * d * math.sqrt(d)))
 
     def curvature(self) -> float:
         """Largest eigenvalue of the Hessian, by power iteration, rounded up."""
