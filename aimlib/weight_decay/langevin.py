@@ -214,12 +214,12 @@ class _Chain:
         p = self.rng.standard_normal(self.w.shape)
         start = self._energy(self.w, self.misfit, p)
         w, misfit, slope = self.w, self.misfit, self.slope
-        for _ in range(self.leaps):
-            p = p - 0.5 * step * (w + slope / self.noise)
-            w = w + step * p
-            misfit, slope = self._evaluate(w)
-            p = p - 0.5 * step * (w + slope / self.noise)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a step too long is rejected below
+            for _ in range(self.leaps):
+                p = p - 0.5 * step * (w + slope / self.noise)
+                w = w + step * p
+                misfit, slope = self._evaluate(w)
+                p = p - 0.5 * step * (w + slope / self.noise)
             change = self._energy(w, misfit, p) - start
             chance = np.exp(np.minimum(-np.nan_to_num(change, nan=np.inf, posinf=1e3), 0.0))
         taken = self.rng.random(len(chance)) < chance
