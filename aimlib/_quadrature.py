@@ -163,14 +163,8 @@ def rectangular_average(rho: float, psi: float, noise: float, kind: int) -> floa
     return _average(ends, necks, _RECTANGULAR, kind, p)
 
 
-def integral(
-    function: Callable[[FloatArray], Any], intervals: FloatArray, tolerance: float = 1e-14
-) -> float:
-    """Integrate a function of arrays with square-root ends over intervals of shape (k, 2).
-
-    ``tolerance`` is the relative change at the last doubling of the nodes, whose error is about its
-    square.
-    """
+def integral(function: Callable[[FloatArray], Any], intervals: FloatArray) -> float:
+    """Integrate a function of arrays with square-root ends over intervals of shape (k, 2)."""
     total = 0.0
     for left, right in intervals:
         centre, half = 0.5 * (left + right), 0.5 * (right - left)
@@ -179,7 +173,7 @@ def integral(
             t = math.pi * np.arange(1, count) / count
             value = float(np.sum(function(centre + half * np.cos(t)) * np.sin(t)))
             value *= math.pi / count * half
-            if abs(value - previous) <= tolerance * abs(value):
+            if abs(value - previous) <= 1e-14 * abs(value):
                 break
             previous, count = value, 2 * count
         total += value

@@ -228,7 +228,7 @@ def test_recovery_sets_in_at_the_threshold_and_not_before() -> None:
     assert just.estimation_error[1] == 0.0
     assert just.rank[1] == 0.5
     # a decay that stays leaves an error that falls as its square
-    small = regularised(0.25, HALF, SOFT, [1e-2, 1e-3])
+    small = regularised(0.25, HALF, SOFT, [1e-3, 1e-4])
     assert small.estimation_error[0] / small.estimation_error[1] == pytest.approx(100, rel=0.02)
 
 
