@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import integrate
+from test_exercises import run
 
 import aimlib
 from aimlib import (
@@ -90,7 +91,7 @@ def test_the_dimension_of_the_cone_from_a_random_matrix(share) -> None:
 
 
 def test_thresholds() -> None:
-    """weight_decay:order: counting, least trace, positivity; the cone is full at p = 1."""
+    """weight_decay:order, weight_decay:positivity: counting, least trace, positivity; the cone is full at p = 1."""
     assert minimum_trace_threshold(HALF, SOFT) == pytest.approx(0.2110874911, abs=1e-9)
     assert positivity_threshold(HALF, SOFT) == 0.21875
     assert aimlib.minimum_trace_threshold is minimum_trace_threshold
@@ -118,6 +119,13 @@ def test_thresholds() -> None:
     # and only the rank of S
     projector = SpectralPrior([0.0, 1.0])
     assert minimum_trace_threshold(projector, SOFT) == minimum_trace_threshold(HALF, SOFT)
+
+
+def test_thresholds_over_the_width() -> None:
+    """weight-decay-exercise-width: the largest gap is inside, and the least trace needs more."""
+    names = run("weight_decay", "weight-decay-exercise-width")
+    assert 0.02 < names["farthest"] < 0.4
+    assert min(names["gaps"]) > 0.0
 
 
 def test_narrow_teachers_need_three_times_the_count() -> None:

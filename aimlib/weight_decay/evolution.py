@@ -204,7 +204,8 @@ class ProximalMap:
     def _in_angle(
         self, function: Callable[[Any, Any], Any], centre: float, half: float, ends: FloatArray
     ) -> float:
-        value, panels = math.inf, 2
+        value: float = math.inf
+        panels = 2
         while True:
             width = (ends[1] - ends[0]) / panels
             starts = ends[0] + width * np.arange(panels)[:, None]
@@ -214,7 +215,7 @@ class ProximalMap:
             terms = (weight * function(x, self.prior.shrink(x, self.noise))).reshape(panels, -1)
             previous, value = value, 0.5 * width * float(np.sum(terms @ _WEIGHTS))
             if abs(value - previous) <= 1e-11 * abs(value) or panels == _MOST_PANELS:
-                return value
+                return float(value)
             panels *= 2
 
     def error(self, theta: float) -> float:
