@@ -55,7 +55,7 @@ class Size:
     rounds: int = 7
     points: int = 128  # of a curve
     denoised: int = 1000  # dimension of the matrix to denoise
-    dimensions: tuple[int, ...] = (100, 200, 400, 800)
+    dimensions: tuple[int, ...] = (100, 150, 200, 300, 400, 600)
     sample_complexity: float = 0.05  # of the iterations against d
     fixed: int = 200  # d of the iterations against n and T
     complexities: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
