@@ -134,12 +134,6 @@ def row_series(keys: int) -> tuple[np.polynomial.Polynomial | np.polynomial.Cheb
     return np.polynomial.Chebyshev(fit, domain=[0.0, 1.0]), 0.0
 
 
-@functools.cache
-def row_entropy(keys: int) -> np.polynomial.Polynomial | np.polynomial.Chebyshev:
-    """The integral of c/x from zero, the entropy of one row in nats."""
-    return row_series(keys)[0].integ(lbnd=0.0)
-
-
 def _pair_ratio(x: float) -> float:
     """c/x of two keys: the average of :func:`sign_information` over w ~ N(0, k^2)."""
     q = math.sqrt((1.0 - x) * (1.0 + x))
@@ -274,8 +268,6 @@ def _start(keys: int) -> tuple[float, float]:
 
 def misclassified(keys: int, x: float) -> float:
     """Share of rows whose largest index changes between omega and h, at x = sqrt(V/Q)."""
-    if keys == 2:
-        return math.asin(x) / math.pi
     if x < 1e-5:  # the difference below would cancel; two keys fix the constant
         return math.sqrt(2.0 / math.pi) * boundary(keys) * x
     return max(1.0 - keys * stays_largest(1.0, ((1.0, keys - 1),), x), 0.0)
