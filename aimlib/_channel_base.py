@@ -168,7 +168,7 @@ class BaseChannel(Observed, ABC):
 
     @property
     def spreads(self) -> FloatArray:
-        """Variance of every index over V: 2 on the diagonal of symmetric ones, else 1."""
+        """Variance of every index over V, which is 2 on the diagonal of symmetric ones, else 1."""
         return np.ones(self.index_shape) + (np.eye(self.index_shape[0]) if self.is_tied else 0.0)
 
     def information(self, overlap: ArrayLike, second_moment: float) -> Any:

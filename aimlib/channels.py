@@ -347,7 +347,7 @@ class HardmaxChannel(HardmaxOutput, SymmetricChannel):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the series is from a sample of outputs: beyond six tokens."""
+        """Whether the series is from a sample of outputs, as beyond six tokens."""
         return self.tokens > many.MOST_SUMMED
 
     def misclassified(self, x: float) -> float:
