@@ -22,10 +22,9 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import SymmetricChannel, like
-from aimlib._compile import njit
 from aimlib._hardmax_information import one_sign_integral
-from aimlib._hardmax_pair import pair_information
-from aimlib._normal import normal_pdf
+from aimlib._hardmax_pair import pair_informations
+from aimlib._normal import half_plane
 from aimlib._validation import FloatArray
 from aimlib.channels import HardmaxChannel, SoftmaxChannel
 from aimlib.model import Dataset
@@ -293,7 +292,6 @@ def _fourth_moment_series(share: float, moment: float) -> np.polynomial.Chebyshe
     return np.polynomial.Chebyshev.fit(x, y, 11, domain=[0.0, end])
 
 
-@njit
 def _fourth_moment_information(x: float, share: float, moment: float) -> float:
     """c by the trapezoid over the mean of u, in its principal axes; Q = 1, V = x^2."""
     q = 1.0 - x * x
@@ -301,13 +299,7 @@ def _fourth_moment_information(x: float, share: float, moment: float) -> float:
     scale = 1.0 / math.sqrt(6.0 * x * x)  # standard deviation of u is sqrt(3 V)
     plus, minus = scale * math.sqrt(s + 2.0 * q), scale * math.sqrt(s)
     step = min(0.4, 0.5 / max(plus, minus, 1e-300))
-    reach = math.ceil(7.0 / step)
-    total = 0.0
-    for i in range(-reach, reach + 1):
-        for j in range(0, reach + 1):  # even in the second axis
-            first, second = plus * step * i, minus * step * j
-            w1, w2 = first + second, first - second
-            if min(abs(w1), abs(w2)) < 9.0:
-                weight = normal_pdf(step * i) * normal_pdf(step * j) * (2.0 if j > 0 else 1.0)
-                total += weight * pair_information(w1, w2)
-    return total * step * step
+    z1, z2, weight = half_plane(step, math.ceil(7.0 / step))
+    w1, w2 = plus * z1 + minus * z2, plus * z1 - minus * z2
+    near = np.minimum(np.abs(w1), np.abs(w2)) < 9.0
+    return float(weight[near] @ pair_informations(w1[near], w2[near]))

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from aimlib import _quadrature as quadrature
 from aimlib import _rectangular
 from aimlib import _validation as check
+from aimlib._prior_base import Outside, is_held, of_noise, width_of
 from aimlib._validation import FloatArray
-from aimlib.priors import Outside, is_held, of_noise, width_of
 
 __all__ = [
     "BilinearPrior",

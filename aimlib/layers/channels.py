@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import check_positive, check_rows_sum_to_one, check_shape
+from aimlib._channel_families import with_noise
 from aimlib._validation import FloatArray, symmetrised
 from aimlib.deep import deep_attention_from_indices
 from aimlib.layers.quadrature import two_layer_output
@@ -145,14 +145,8 @@ class MixedLinearChannel:
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (n, K, T, T), from the indices, shape (n, L, T, T)."""
-        h = _layered_indices(indices, self)
-        if not isinstance(rng, np.random.Generator):
-            raise ValueError(
-                f"rng must be a numpy Generator when noise is {self.noise!r}, got {rng!r}"
-            )
-        y = np.einsum("kl,nlab->nkab", self.mixing, h)
-        z = np.triu(rng.standard_normal(y.shape))
-        return np.asarray(y + math.sqrt(self.noise) * (z + np.swapaxes(np.triu(z, 1), -1, -2)))
+        y = np.einsum("kl,nlab->nkab", self.mixing, _layered_indices(indices, self))
+        return with_noise(y, self.noise, rng, tied=True)
 
     def output_function(
         self, y: ArrayLike, omega: ArrayLike, covariance: ArrayLike
