@@ -315,19 +315,23 @@ def skip(what: str, option: str) -> list[Row]:
     return []
 
 
-def measure(size: Size, options: Any) -> dict[str, Any]:
-    """Run the topics asked for; keep the rows of the others from the last run."""
+def measure(size: Size, options: Any) -> None:
+    """Run the topics asked for and write the files after each; keep the rows of the others."""
+    kept: list[Row] = []
+    if options.only and options.results.exists():
+        kept = read_json(options.results)["rows"]
+    options.results.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     for topic in TOPICS:
         if options.only and topic.__name__ not in options.only:
             continue
         print(f"{topic.__name__} ...", flush=True)
         rows += topic(size, options)
-    measured = {(r["topic"], r["case"]) for r in rows}
-    if options.only and options.results.exists():
-        kept = read_json(options.results)["rows"]
-        rows = [r for r in kept if (r["topic"], r["case"]) not in measured] + rows
-    return {"environment": environment(options.clock), "rows": rows}
+        new = {(r["topic"], r["case"]) for r in rows}
+        old = [r for r in kept if (r["topic"], r["case"]) not in new]
+        results = {"environment": environment(options.clock), "rows": old + rows}
+        write_json(options.results, results)
+        options.table.write_text(table(results), encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -398,10 +402,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, default=PAGE, help="the Markdown file to write")
     options = parser.parse_args()
     options.watch = Stopwatch(options.clock)
-    results = measure(TINY if options.tiny else Size(), options)
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    write_json(options.results, results)
-    options.table.write_text(table(results), encoding="utf-8")
+    measure(TINY if options.tiny else Size(), options)
 
 
 if __name__ == "__main__":
