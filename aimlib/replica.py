@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -56,6 +57,7 @@ __all__ = [
 # Effective noises beyond which S is recovered, or unknown, to rounding.
 _LOG_SMALLEST = math.log(1e-30)
 _LOG_LARGEST = math.log(1e15)
+_STEP = 0.5  # of log Delta, in the search for a bracket
 
 
 # ---------------------------------------------------------------------------------------------
@@ -151,67 +153,75 @@ def bayes_optimal(
     """
     pairs.match(prior, channel)
     alphas = check.reals("sample_complexity", sample_complexity, low=0.0)
-    solutions = [_effective_noise(float(alpha), prior, channel) for alpha in alphas.ravel()]
-    noise = np.array([solution[0] for solution in solutions])
-    converged = np.array([solution[1] for solution in solutions], dtype=bool)
-    finite = np.isfinite(noise) & (noise > 0.0)
-    error = np.where(noise == 0.0, 0.0, prior.variance)
-    if finite.any():
-        error[finite] = prior.mmse(noise[finite])
-    with np.errstate(divide="ignore"):
-        conjugate = 1.0 / noise
-    shape = alphas.shape
+    solve = _solver(prior, channel)
+    found = np.array([solve(alpha) for alpha in alphas.ravel().tolist()]).reshape(*alphas.shape, 3)
+    conjugate, error = found[..., 0], found[..., 1]
     return BayesOptimal(
         sample_complexity=_like(alphas),
-        overlap=_like((prior.second_moment - error).reshape(shape)),
-        conjugate=_like(conjugate.reshape(shape)),
-        estimation_error=_like(error.reshape(shape)),
-        converged=_like(converged.reshape(shape)),
+        overlap=_like(prior.second_moment - error),
+        conjugate=_like(conjugate),
+        estimation_error=_like(error),
+        converged=_like(found[..., 2] == 1.0),
         _prior=prior,
         _channel=channel,
     )
 
 
-def _log_complexity(log_noise: float, prior: Estimated, channel: Informative) -> float:
-    """Log of the sample complexity alpha = V/(2 Delta c) whose effective noise is Delta."""
-    noise = math.exp(log_noise)
-    error = min(prior.mmse(noise), prior.second_moment)
-    c = float(channel.information_at(error, prior.second_moment))
-    return (
-        math.log(error / (coordinate_variance(prior) * noise * c)) if error * c > 0.0 else math.inf
-    )
+def _log_complexity(prior: Estimated, channel: Informative) -> Callable[[float], float]:
+    """Return log alpha = log V/(2 Delta c) as a function of log Delta, which remembers."""
+    nu, total = coordinate_variance(prior), prior.second_moment
+
+    @functools.cache  # a search asks for the ends of its bracket again, and so does the next one
+    def value(log_noise: float) -> float:
+        noise = math.exp(log_noise)
+        error = min(prior.mmse(noise), total)
+        c = float(channel.information_at(error, total))
+        return math.log(error / (nu * noise * c)) if error * c > 0.0 else math.inf
+
+    return value
 
 
-def _effective_noise(alpha: float, prior: Estimated, channel: Informative) -> tuple[float, bool]:
-    """Solve alpha(Delta) = alpha; Delta = 0 at perfect recovery and infinity without data.
+def _solver(prior: Estimated, channel: Informative) -> Callable[[float], tuple[float, float, bool]]:
+    """Return the map from alpha to 1/Delta, V, and whether alpha(Delta) = alpha has been solved.
 
-    The search starts at the noise that no information leaves and descends until alpha(Delta)
-    exceeds alpha, so that of several solutions it finds the one with the largest error.
+    Delta = 0 at perfect recovery and infinite without data.  The search starts at the noise that
+    no information leaves and descends until alpha(Delta) exceeds alpha, so that of several
+    solutions it finds the one with the largest error.  It steps on a grid of log Delta, so that the
+    points of a curve share what they find.
     """
-    if alpha == 0.0 or prior.variance <= 0.0:
-        return (math.inf if alpha == 0.0 else 0.0), True
+    variance = float(prior.variance)
+    nothing = 0.0, variance, True
     threshold = strong_recovery_threshold(prior, channel)
-    if alpha >= threshold:
-        return 0.0, True
+    log_complexity = _log_complexity(prior, channel)
+    most = channel.information_at(variance, prior.second_moment) if variance > 0.0 else 0.0
 
-    def excess(x: float) -> float:
-        return _log_complexity(x, prior, channel) - math.log(alpha)
+    def solve(alpha: float) -> tuple[float, float, bool]:
+        if alpha == 0.0:
+            return nothing
+        if variance <= 0.0 or alpha >= threshold:
+            return math.inf, 0.0, True
+        log_alpha = math.log(alpha)
+        start = math.log(variance / (coordinate_variance(prior) * most)) - log_alpha
+        high = math.ceil(min(start, _LOG_LARGEST) / _STEP)
+        while log_complexity(_STEP * high) > log_alpha and _STEP * high < _LOG_LARGEST:
+            high += 2
+        if _STEP * high >= _LOG_LARGEST:  # no information yet: V is the variance to rounding
+            noise = math.exp(_STEP * high)
+            return 1.0 / noise, prior.mmse(noise), True
+        step, low = 1, high - 1
+        while log_complexity(_STEP * low) <= log_alpha:
+            high, step = low, 2 * step
+            low -= step
+            if _STEP * low < _LOG_SMALLEST:
+                # a noiseless channel has reached recovery to rounding; any other is not solved
+                return math.inf, 0.0, math.isfinite(threshold)
+        root, converged = bracketed_root(
+            lambda x: log_complexity(x) - log_alpha, _STEP * low, _STEP * high
+        )
+        noise = math.exp(root)
+        return 1.0 / noise, prior.mmse(noise), converged
 
-    most = channel.information_at(prior.variance, prior.second_moment)
-    high = min(math.log(prior.variance / (coordinate_variance(prior) * alpha * most)), _LOG_LARGEST)
-    while excess(high) > 0.0 and high < _LOG_LARGEST:
-        high += 1.0
-    if high >= _LOG_LARGEST:
-        return math.exp(high), True  # no information yet: V is the variance to rounding
-    step, low = 0.5, high - 0.5
-    while excess(low) <= 0.0:
-        high, step = low, 2.0 * step
-        low -= step
-        if low < _LOG_SMALLEST:
-            # a noiseless channel has reached recovery to rounding; any other has not been solved
-            return 0.0, math.isfinite(threshold)
-    root, converged = bracketed_root(excess, low, high)
-    return math.exp(root), converged
+    return solve
 
 
 # ---------------------------------------------------------------------------------------------
@@ -313,9 +323,10 @@ def fixed_points(
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     check.integer("resolution", resolution, low=10)
     grid = np.linspace(math.log(1e-12), math.log(1e12), resolution)
+    log_complexity = _log_complexity(prior, channel)
 
     def excess(x: float) -> float:
-        return _log_complexity(x, prior, channel) - math.log(alpha)
+        return log_complexity(x) - math.log(alpha)
 
     gap = np.array([excess(x) for x in grid])
     roots = [
