@@ -160,6 +160,14 @@ def _guess(square: float, outer: bool, p: np.ndarray) -> float:
 
 
 @njit
+def _between(low: float, high: float) -> float:
+    """A point of a bracket in (0, inf), where Newton's iteration has left it."""
+    if high == math.inf:
+        return 4.0 * low
+    return 0.25 * high if low == 0.0 else math.sqrt(low * high)
+
+
+@njit
 def _root(square: float, outer: bool, p: np.ndarray) -> tuple[float, float]:
     """Return e with X(e) = square on one branch, and its distance from max(r) or min(r).
 
@@ -182,12 +190,7 @@ def _root(square: float, outer: bool, p: np.ndarray) -> tuple[float, float]:
             high = valley / (near - valley)
     for _ in range(100):
         if not low < v < high:
-            if high == math.inf:
-                v = 4.0 * low
-            elif low == 0.0:
-                v = 0.25 * high
-            else:
-                v = math.sqrt(low * high)
+            v = _between(low, high)
         if outer:
             e = far + v
             value = _square(e, v + width, v, p)
@@ -279,12 +282,7 @@ def _pair(log_ratio: float, p: np.ndarray) -> tuple[float, float, float, float]:
             v *= (1.0 + step) / (1.0 - step)
             is_last = abs(step) < 1e-8
         if not (low < v < high or is_last):
-            if high == math.inf:
-                v = 4.0 * low
-            elif low == 0.0:
-                v = 0.25 * high
-            else:
-                v = math.sqrt(low * high)
+            v = _between(low, high)
             is_last = v == low or v == high
     return inner, outer, gap, rise
 

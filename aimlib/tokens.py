@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import SymmetricChannel, like
+from aimlib._channel_families import SoftmaxOutput
 from aimlib._hardmax_information import one_sign_integral
 from aimlib._hardmax_pair import pair_informations
 from aimlib._normal import half_plane
@@ -104,7 +105,7 @@ def whiten(dataset: Dataset, covariance: ArrayLike) -> Dataset:
 
 
 @dataclass(frozen=True)
-class CorrelatedSoftmaxChannel(SymmetricChannel):
+class CorrelatedSoftmaxChannel(SoftmaxOutput, SymmetricChannel):
     r"""Softmax of tokens whose positions are correlated, :math:`E\,x_ax_b^\top = C_{ab}I`.
 
     As a function of the indices :math:`h_0` of the white tokens :math:`C^{-1/2}X` the output is
@@ -161,14 +162,6 @@ class CorrelatedSoftmaxChannel(SymmetricChannel):
         constant = ((centre - base) @ v) @ v / (v @ v) ** 2
         mean = base + constant[..., None, None] * np.outer(v, v)
         return np.asarray(0.5 * (mean + np.swapaxes(mean, -1, -2)))
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c = T(T+1)/2 - 1, whatever V and C."""
-        return self._channel.information_at(variance, second_moment)
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return that of the softmax channel: C adds a constant, which is left out."""
-        return self._channel.output_entropy(variance, second_moment)
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError unless softmax of symmetric indices made the outputs."""

@@ -116,24 +116,6 @@ class Model(SequenceModel):
         return indices(queries, keys, teacher)
 
     def sample(self, sample_complexity: float, seed: Seed) -> Dataset:
-        """Draw a teacher and n = round(sample_complexity * d^2) pairs of sequences.
-
-        Parameters
-        ----------
-        sample_complexity : float
-            alpha > 0, large enough for at least one pair.
-        seed : int, SeedSequence or Generator
-            The only source of randomness; teacher, queries, keys and noise have their own streams.
-
-        Returns
-        -------
-        cross_attention.Dataset
-
-        Raises
-        ------
-        ValueError
-            If an argument is out of range, or the sequences do not fit in memory.
-        """
         return Dataset(*self.draw(sample_complexity, seed))
 
 
