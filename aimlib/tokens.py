@@ -140,8 +140,7 @@ class CorrelatedSoftmaxChannel(SoftmaxOutput, SymmetricChannel):
         # a tuple: equal channels compare and hash alike, and nobody can change it later
         rows = tuple(map(tuple, np.asarray(self.covariance, dtype=np.float64).tolist()))
         fields = {"covariance": rows, "_root": root, "_inverse": inverse, "_channel": channel}
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        check.store(self, **fields)
 
     @property
     def tokens(self) -> int:
@@ -206,10 +205,11 @@ class FourthMomentHardmaxChannel(SymmetricChannel):
     fourth_moment: float
 
     def __post_init__(self) -> None:
-        m = check.real("mean_eigenvalue", self.mean_eigenvalue)
-        moment = check.real("fourth_moment", self.fourth_moment, low=1.0, high=100.0)
-        object.__setattr__(self, "mean_eigenvalue", m)
-        object.__setattr__(self, "fourth_moment", moment)
+        check.store(
+            self,
+            mean_eigenvalue=check.real("mean_eigenvalue", self.mean_eigenvalue),
+            fourth_moment=check.real("fourth_moment", self.fourth_moment, low=1.0, high=100.0),
+        )
 
     @property
     def tokens(self) -> int:
@@ -229,7 +229,7 @@ class FourthMomentHardmaxChannel(SymmetricChannel):
         HardmaxChannel().validate(outputs)
 
     def _second_moment(self, second_moment: float, most_share: float) -> float:
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        total = check.positive("second_moment", second_moment)
         least = self.mean_eigenvalue**2 / most_share
         if total * (1.0 + 1e-12) < least:
             raise ValueError(

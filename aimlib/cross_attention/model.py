@@ -179,6 +179,6 @@ def weak_recovery_threshold(channel: CrossChannel, aspect_ratio: float = 1.0) ->
     >>> weak_recovery_threshold(cross_attention.SoftmaxChannel(2, 2))
     0.5
     """
-    psi = check.real("aspect_ratio", aspect_ratio, low=0.0, open_low=True)
+    psi = check.positive("aspect_ratio", aspect_ratio)
     pairs.alone("channel", channel, "rectangular", "aimlib.weak_recovery_threshold")
     return float(math.sqrt(psi) / channel.information_at(1.0, 1.0))

@@ -100,7 +100,7 @@ class Model(SequenceModel):
     def __post_init__(self) -> None:
         check.integer("dimension", self.dimension, low=2)
         laws = pairs.match_layers(self.priors, self.channel)
-        object.__setattr__(self, "priors", tuple(laws))
+        check.store(self, priors=tuple(laws))
 
     def draw_teacher(self, rng: np.random.Generator) -> FloatArray:
         """Draw the layers, shape (L, d, d)."""
