@@ -40,7 +40,7 @@ from aimlib._channel_base import (
     sampled_error,
     variances,
 )
-from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput
+from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput, as_series
 from aimlib._hardmax import refuse_impossible, sequence_means
 from aimlib._hardmax_pair import fill_pair_means, pair_series
 from aimlib._softmax import pair_error
@@ -360,4 +360,4 @@ def _series(tokens: int) -> tuple[Series, float]:
     if tokens == 2:
         return pair_series(), 0.0
     coefficients, error = many.series(tokens)
-    return np.polynomial.Polynomial(coefficients), error
+    return as_series(np.polynomial.Polynomial(coefficients)), error

@@ -20,7 +20,7 @@ from aimlib._channel_base import (
     sampled_error,
     variances,
 )
-from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput
+from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput, as_series
 from aimlib._softmax import pair_error
 from aimlib._validation import FloatArray
 from aimlib.cross_attention import hardmax
@@ -204,4 +204,4 @@ class HardmaxChannel(HardmaxOutput, RectangularChannel):
 @functools.cache
 def _series(queries: int, keys: int) -> tuple[Series, float]:
     row, error = hardmax.row_series(keys)
-    return queries * row, error
+    return as_series(queries * row), error
