@@ -441,7 +441,7 @@ class SequenceModel:
         return n
 
     def sample(self, sample_complexity: float, seed: Seed) -> Any:
-        """Draw a teacher and n = round(sample_complexity * d^2) sequences with their outputs.
+        """Draw a teacher and a data set of n = round(sample_complexity * d^2) sequences.
 
         Parameters
         ----------
@@ -450,10 +450,6 @@ class SequenceModel:
         seed : int, SeedSequence or Generator
             The only source of randomness.  Teacher, each kind of sequence and channel noise have
             independent streams, so that the teacher does not depend on ``sample_complexity``.
-
-        Returns
-        -------
-        Dataset of the model's namespace
 
         Raises
         ------
