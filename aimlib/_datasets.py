@@ -22,7 +22,7 @@ Seed = int | np.random.SeedSequence | np.random.Generator
 Sequences = tuple[FloatArray, ...]  # tokens (n, T, d); or queries (n, T, d) and keys (n, T', d')
 Shapes = tuple[tuple[int, int], ...]  # tokens and dimension of each of them
 
-_BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
+_BLOCK_BYTES = 1 << 19  # tokens of one block: small enough for the cache, large enough for BLAS
 _LEAST_BLOCK = 64
 
 
