@@ -18,6 +18,30 @@ from filelock import FileLock
 from warm_kernels import Nursery
 
 ROOT = Path(__file__).resolve().parent.parent
+LONG = ("wheel", "publishing", "chapters", "command_line", "notebooks", "compile", "other_priors")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With two workers, what takes long begins each half; the short fills what is left.
+
+    A worker starts with its half of the list, and when it is done takes from the end of the other.
+    One half opens with the pages, so that one worker builds the book while the other has work that
+    needs none; the other half opens with kernels and installs.  Files stay together: they share
+    fixtures.
+    """
+    if getattr(config, "workerinput", {}).get("workercount") != 2:
+        return
+    pages, long, short = [], [], []
+    for item in items:
+        module = item.path.stem.removeprefix("test_")
+        if "site" in getattr(item, "fixturenames", ()):
+            pages.append(item)
+        else:
+            (long if module in LONG else short).append(item)
+    pages.sort(key=lambda item: "browser" not in getattr(item, "fixturenames", ()))
+    long.sort(key=lambda item: LONG.index(item.path.stem.removeprefix("test_")))
+    cut = max(len(items) // 2 - len(pages), 0)
+    items[:] = pages + short[:cut] + long + short[cut:]
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,14 @@
 A notebook of the book starts its kernel and imports for longer than it computes.  Where one runs
 many times, this module takes the place of ``launch_kernel`` of jupyter_client: one process a worker
 imports, and every kernel is a fork of it, with its own environment, folder and connection.  All
-that a run does after its imports is done anew.
+that a run does after its imports and first calls is done anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import os
 import signal
@@ -124,6 +125,7 @@ def serve() -> None:
     sys.path.pop(0)  # the folder of this file, which a kernel does not have
     for name in IMPORTS:
         importlib.import_module(name)
+    rehearse()
     for line in sys.stdin:
         request = json.loads(line)
         if "poll" in request:
@@ -132,6 +134,20 @@ def serve() -> None:
         else:
             answer = fork(request)
         print(json.dumps(answer), flush=True)
+
+
+def rehearse() -> None:
+    """Load what the first use loads: compiled kernels, and the letters of figures."""
+    import matplotlib.pyplot as plt
+
+    from aimlib import HardmaxChannel, SoftmaxChannel, WishartPrior, bayes_optimal
+
+    for channel in (SoftmaxChannel(2), HardmaxChannel(2)):
+        bayes_optimal([0.1], WishartPrior(0.5), channel)
+    figure, axes = plt.subplots()
+    axes.set_title(r"$\alpha$")
+    figure.savefig(io.BytesIO(), format="png")
+    plt.close(figure)
 
 
 def fork(request: dict[str, Any]) -> int:
