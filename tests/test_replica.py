@@ -222,6 +222,21 @@ def test_state_evolution_ends_at_the_saddle_point(start) -> None:
         assert np.all(np.diff(path) <= 1e-12) or start == "informed"
 
 
+def test_state_evolution_in_closed_form() -> None:
+    """Of Gaussian weights: V <- D/(1 + D) with D = V/(4 alpha), as c = 2 for softmax of two tokens.
+
+    At huge alpha, D falls below every number after two steps, and V is zero from then on.
+    """
+    for start, v in (("uninformed", 1.0), ("informed", 1e-6)):
+        expected = [v]
+        for _ in range(6):
+            expected.append(expected[-1] / (4 * 0.3 + expected[-1]))
+        path = state_evolution(0.3, WignerPrior(), SoftmaxChannel(2), iterations=6, start=start)
+        np.testing.assert_allclose(path, expected, rtol=1e-9)
+    path = state_evolution(1e200, WignerPrior(), SoftmaxChannel(2), iterations=5)
+    np.testing.assert_allclose(path, [1.0, 2.5e-201, 0.0, 0.0, 0.0, 0.0], rtol=1e-9)
+
+
 # ---------------------------------------------------------------------------------------------
 # Limits
 # ---------------------------------------------------------------------------------------------
