@@ -147,6 +147,7 @@ def test_no_data_no_knowledge() -> None:
             r = bayes_optimal(0.0, prior, channel)
             assert r.estimation_error == prior.variance
             assert r.conjugate == 0.0
+            assert r.converged
 
 
 def test_wigner_prior_in_closed_form() -> None:
@@ -210,6 +211,17 @@ def test_there_is_at_most_one_fixed_point(prior, channel, alpha) -> None:
         assert points[0] == pytest.approx(
             bayes_optimal(alpha, prior, channel).estimation_error, rel=1e-7
         )
+
+
+def test_the_saddle_point_of_gaussian_weights_in_closed_form() -> None:
+    """V = D/(1 + D) and D = V/(4 alpha), as c = 2 for softmax of two tokens: V = 1 - 4 alpha."""
+    channel, prior = SoftmaxChannel(2), WignerPrior()
+    for alpha in (0.24, 0.1, 1e-3, 1e-6, 1e-9):
+        assert fixed_points(alpha, prior, channel) == pytest.approx([1 - 4 * alpha], rel=1e-9)
+        found = bayes_optimal(alpha, prior, channel)
+        assert found.estimation_error == pytest.approx(1 - 4 * alpha, rel=1e-9)
+        assert found.conjugate == pytest.approx(4 * alpha / (1 - 4 * alpha), rel=1e-6)
+    assert fixed_points(0.26, prior, channel).size == 0
 
 
 @pytest.mark.parametrize("start", ["uninformed", "informed"])
