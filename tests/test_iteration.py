@@ -23,6 +23,7 @@ from aimlib import (
     amp,
     layers,
 )
+from aimlib._iteration import inverse_response
 from aimlib._shrinkage import denoise_symmetric
 from aimlib.layers.denoising import feature_moments, noise_components
 
@@ -215,6 +216,31 @@ def test_what_has_not_converged_says_so() -> None:
     data = AttentionIndexedModel(40, PRIOR, CHANNEL).sample(0.7, seed=3)
     inconsistent = amp(Dataset(data.tokens, 2.0 * data.outputs), PRIOR, CHANNEL)
     assert (inconsistent.status, inconsistent.converged) == ("inconsistent", False)
+
+
+def test_directions_that_are_not_seen_get_a_large_noise() -> None:
+    """The inverse of a response whose eigenvalues are kept above 1e-9 of the largest."""
+    turned, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
+    for seen in (np.eye(3), turned):
+        found = inverse_response(seen @ np.diag([0.0, 4.0, -1e-20]) @ seen.T)
+        expected = seen @ np.diag([1 / 4e-9, 1 / 4, 1 / 4e-9]) @ seen.T
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 / 4e-9)
+        assert seen[:, 1] @ found @ seen[:, 1] == pytest.approx(1 / 4, abs=1e-6)
+    with pytest.raises(ValueError, match="the response must have a positive eigenvalue"):
+        inverse_response(np.diag([-1.0, 0.0]))
+
+
+def test_former_names_of_a_result_say_what_they_are_now() -> None:
+    result = amp(DATA, PRIOR, CHANNEL, iterations=1)
+    for old, new in (
+        ("estimates", "estimate"),
+        ("errors", "estimation_error"),
+        ("predicted", "predicted_error"),
+    ):
+        with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+            assert getattr(result, old) is getattr(result, new)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = result.nothing
 
 
 # ---------------------------------------------------------------------------------------------
