@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LONG = ("wheel", "publishing", "chapters", "command_line", "notebooks", "compile", "other_priors")
 
 
+@pytest.hookimpl(trylast=True)  # when -k and -m have taken their choice
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With two workers, what takes long begins each half; the short fills what is left.
 
