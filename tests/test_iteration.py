@@ -23,7 +23,7 @@ from aimlib import (
     amp,
     layers,
 )
-from aimlib._iteration import inverse_response
+from aimlib._iteration import Denoised, Observation, inverse_response, iterate
 from aimlib._shrinkage import denoise_symmetric
 from aimlib.layers.denoising import feature_moments, noise_components
 
@@ -228,6 +228,49 @@ def test_directions_that_are_not_seen_get_a_large_noise() -> None:
         assert seen[:, 1] @ found @ seen[:, 1] == pytest.approx(1 / 4, abs=1e-6)
     with pytest.raises(ValueError, match="the response must have a positive eigenvalue"):
         inverse_response(np.diag([-1.0, 0.0]))
+
+
+class Scripted:
+    """A problem that sees nothing and takes the steps that it is told to take."""
+
+    start, teacher = np.zeros((2, 2)), None
+    variances, second_moment, coordinate_variance, parameters = np.ones(1), 1.0, 2.0, 4.0
+
+    def __init__(self, steps):
+        self.steps = iter(steps)
+
+    def observe(self, estimate, reaction, error):
+        return Observation(np.zeros((1, 2, 2)), np.array([[2.0]]), np.array([[1.0]]))
+
+    def denoise(self, observed, noise):
+        return Denoised(observed + next(self.steps), np.array([[1.0]]), np.array([[1.0]]))
+
+    def can_recover(self):
+        return True
+
+
+@pytest.mark.parametrize("annealing", [1.0, 0.5])
+def test_damping_follows_the_turns_of_the_steps(annealing) -> None:
+    """It starts at 0.3; a step that turns and does not shrink takes a quarter of the undamped part.
+
+    One that agrees gives back two percent, of which annealing keeps its share at every turn; one
+    that shrinks by a tenth, or stands upright on the last, changes nothing.
+    """
+    along, across = np.diag([1.0, 0.0]), np.diag([0.0, 1.0])
+    steps = [along, -along, 0.99 * along, -0.9 * along, across, 0.8 * across, 0.7 * across]
+    fall = 0.02 * annealing**2
+    part = [0.7, 0.7 * 0.75]
+    part += [part[-1] * 0.75] * 3
+    part += [part[-1] * (1 + fall), part[-1] * (1 + fall) ** 2]
+    options = {"tolerance": 1e-300, "damping": None, "annealing": annealing}
+    found = iterate(Scripted(steps), iterations=len(steps), **options)
+    np.testing.assert_allclose(1 - found.history["damping"], part, rtol=1e-12)
+    expected = sum(share * step for share, step in zip(part, steps, strict=True))
+    np.testing.assert_allclose(found.estimate, expected, atol=1e-14)
+    turns = [(-1) ** k * along for k in range(20)]
+    assert iterate(Scripted(turns), iterations=20, **options).history["damping"][-1] == 0.95
+    agreeing = iterate(Scripted([along] * 20), iterations=20, **options)
+    np.testing.assert_array_equal(agreeing.history["damping"], np.full(20, 0.3))
 
 
 def test_former_names_of_a_result_say_what_they_are_now() -> None:
