@@ -236,11 +236,12 @@ class Scripted:
     start, teacher = np.zeros((2, 2)), None
     variances, second_moment, coordinate_variance, parameters = np.ones(1), 1.0, 2.0, 4.0
 
-    def __init__(self, steps):
+    def __init__(self, steps, squares=2.0, response=1.0):
         self.steps = iter(steps)
+        self.seen = Observation(np.zeros((1, 2, 2)), np.array([[squares]]), np.array([[response]]))
 
     def observe(self, estimate, reaction, error):
-        return Observation(np.zeros((1, 2, 2)), np.array([[2.0]]), np.array([[1.0]]))
+        return self.seen
 
     def denoise(self, observed, noise):
         return Denoised(observed + next(self.steps), np.array([[1.0]]), np.array([[1.0]]))
@@ -271,6 +272,22 @@ def test_damping_follows_the_turns_of_the_steps(annealing) -> None:
     assert iterate(Scripted(turns), iterations=20, **options).history["damping"][-1] == 0.95
     agreeing = iterate(Scripted([along] * 20), iterations=20, **options)
     np.testing.assert_array_equal(agreeing.history["damping"], np.full(20, 0.3))
+
+
+@pytest.mark.parametrize(("response", "parameters"), [(100.0, 4e4), (0.25, 1e12), (1e6, 200.0)])
+def test_the_first_pass_is_believed_within_five_standard_deviations(response, parameters) -> None:
+    """Of the logarithm of a chi-square over its mean, and of the norm of a random teacher.
+
+    The former has 2 response = d A V degrees of freedom, and so a variance of 2/(d A V).  The
+    squared norm of p Gaussian numbers has a variance of 2/p; its deviation counts twice.
+    """
+    deviation = math.sqrt(2 / (2 * response) + 8 / parameters)
+    for share, status in ((4.99, "stalled"), (5.01, "inconsistent")):
+        for sign in (1, -1):
+            squares = 2 * response * math.exp(sign * share * deviation)
+            problem = Scripted([np.eye(2)], squares, response)
+            problem.parameters = parameters
+            assert iterate(problem, iterations=1, tolerance=1e-9, damping=0.3).status == status
 
 
 def test_former_names_of_a_result_say_what_they_are_now() -> None:
