@@ -218,7 +218,7 @@ class BaseChannel(Observed, ABC):
         centre = self.check_indices("omega", omega)
         if centre.shape != outputs.shape:
             raise ValueError(f"omega must have the shape of y, {outputs.shape}, got {centre.shape}")
-        return outputs, centre, check.real("variance", variance, low=0.0, open_low=True)
+        return outputs, centre, check.positive("variance", variance)
 
 
 class SymmetricChannel(BaseChannel):
@@ -371,7 +371,7 @@ def _place(index: tuple[Any, ...]) -> str:
 
 def uncertainty(overlap: ArrayLike, second_moment: float) -> FloatArray:
     """Return V = Q - q after checking 0 <= q <= Q."""
-    total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+    total = check.positive("second_moment", second_moment)
     return total - check.reals("overlap", overlap, low=0.0, high=total)
 
 
@@ -380,7 +380,7 @@ def variances(variance: ArrayLike, second_moment: float) -> FloatArray:
     if type(variance) is float and isinstance(second_moment, float):
         if 0.0 <= variance <= second_moment < math.inf and second_moment > 0.0:
             return np.float64(variance)
-    total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+    total = check.positive("second_moment", second_moment)
     return check.reals("variance", variance, low=0.0, high=total)
 
 

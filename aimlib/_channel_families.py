@@ -25,7 +25,12 @@ from aimlib._channel_base import (
 from aimlib._softmax import row_softmax
 from aimlib._validation import FloatArray
 
-Series = np.polynomial.Polynomial | np.polynomial.Chebyshev
+Series = np.polynomial.Chebyshev  # in x on [0, 1]
+
+
+def as_series(function: Any) -> Series:
+    """Return a polynomial in x of any kind as a series on [0, 1]."""
+    return function.convert(domain=[0.0, 1.0], kind=Series)  # type: ignore[no-any-return]
 
 
 def with_noise(values: FloatArray, noise: float, rng: Any, *, tied: bool) -> FloatArray:
@@ -74,7 +79,8 @@ class LinearOutput(BaseChannel):
         v, tau = variances(variance, second_moment), self.noise
         c = 0.0 * v
         for spread, count in self.kinds:
-            c += count * (spread * v / (spread * v + tau) if tau > 0.0 else 1.0)
+            x = spread * v
+            c += count * (x / (x + tau) if tau > 0.0 else 1.0)
         return like(c)
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
@@ -167,7 +173,8 @@ class HardmaxOutput(BaseChannel):
         To about 1e-12 unless :meth:`information_with_error` states an error.
         """
         x = np.sqrt(variances(variance, second_moment) / second_moment)
-        return like(np.asarray(x * self.series[0](x)))
+        coefficients = self.series[0].coef
+        return like(np.asarray(x * np.polynomial.chebyshev.chebval(2.0 * x - 1.0, coefficients)))
 
     def information_with_error(self, overlap: float, second_moment: float) -> tuple[float, float]:
         """Return c(q) and an estimate of its error: 1e-6 at three tokens, 0.2 percent at four.

@@ -440,6 +440,24 @@ class SequenceModel:
             )
         return n
 
+    def sample(self, sample_complexity: float, seed: Seed) -> Any:
+        """Draw a teacher and a data set of n = round(sample_complexity * d^2) sequences.
+
+        Parameters
+        ----------
+        sample_complexity : float
+            alpha > 0, large enough for at least one sequence.
+        seed : int, SeedSequence or Generator
+            The only source of randomness.  Teacher, each kind of sequence and channel noise have
+            independent streams, so that the teacher does not depend on ``sample_complexity``.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range, or the sequences do not fit in memory.
+        """
+        raise NotImplementedError
+
     def draw(self, sample_complexity: float, seed: Seed) -> tuple[Any, ...]:
         """Draw what a data set in memory holds: sequences, outputs and teacher."""
         n = self.count(sample_complexity)

@@ -279,7 +279,7 @@ class SymmetricPrior(abc.ABC):
             If an argument is not as described.
         """
         lam = check.reals("values", values)
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         probe = lam
         if is_held(outside):
             edges = self.support(delta).ravel()
@@ -313,7 +313,7 @@ class SymmetricPrior(abc.ABC):
             If ``matrix`` is not square, finite and symmetric or ``noise`` is not positive.
         """
         observed = check.symmetric_matrix("matrix", matrix)
-        check.real("noise", noise, low=0.0, open_low=True)
+        check.positive("noise", noise)
         eigenvalues, vectors = np.linalg.eigh(0.5 * (observed + observed.T))
         estimate: FloatArray = (vectors * self.shrink(eigenvalues, noise, outside)) @ vectors.T
         return 0.5 * (estimate + estimate.T)

@@ -39,6 +39,11 @@ def real(
     return number
 
 
+def positive(name: str, value: Any) -> float:
+    """Return ``value`` as a finite positive float, or raise ``ValueError``."""
+    return real(name, value, low=0.0, open_low=True)
+
+
 def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
     """Return ``value`` as an int from ``low`` (to ``high``), or raise ``ValueError``."""
     allowed = f"an integer of at least {low}" + ("" if high is None else f" and at most {high}")
@@ -128,6 +133,12 @@ def generator(name: str, value: Any) -> np.random.Generator:
     raise ValueError(
         f"{name} must be a non-negative integer, a SeedSequence or a numpy Generator, got {value!r}"
     )
+
+
+def store(instance: Any, **values: Any) -> None:
+    """Set fields of a frozen data class to what the checks have returned."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
 
 
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:

@@ -40,7 +40,7 @@ from aimlib._channel_base import (
     sampled_error,
     variances,
 )
-from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput
+from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput, as_series
 from aimlib._hardmax import refuse_impossible, sequence_means
 from aimlib._hardmax_pair import fill_pair_means, pair_series
 from aimlib._softmax import pair_error
@@ -158,7 +158,7 @@ class LinearChannel(LinearOutput, SymmetricChannel):
 
     def __post_init__(self) -> None:
         check.integer("tokens", self.tokens, low=1)
-        object.__setattr__(self, "noise", check.real("noise", self.noise, low=0.0))
+        check.store(self, noise=check.real("noise", self.noise, low=0.0))
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError unless the outputs are symmetric matrices."""
@@ -200,8 +200,8 @@ class SoftmaxChannel(SoftmaxOutput, SymmetricChannel):
 
     def __post_init__(self) -> None:
         check.integer("tokens", self.tokens, low=2)
-        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
-        object.__setattr__(self, "inverse_temperature", beta)
+        beta = check.positive("inverse_temperature", self.inverse_temperature)
+        check.store(self, inverse_temperature=beta)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         r"""Return E[h | y]: weighted least squares for the constant (``channels:softmax-mean``).
@@ -360,4 +360,4 @@ def _series(tokens: int) -> tuple[Series, float]:
     if tokens == 2:
         return pair_series(), 0.0
     coefficients, error = many.series(tokens)
-    return np.polynomial.Polynomial(coefficients), error
+    return as_series(np.polynomial.Polynomial(coefficients)), error

@@ -113,8 +113,7 @@ class WishartPrior(SymmetricPrior):
     width_ratio: float
 
     def __post_init__(self) -> None:
-        value = check.real("width_ratio", self.width_ratio, low=0.0, open_low=True)
-        object.__setattr__(self, "width_ratio", value)
+        check.store(self, width_ratio=check.positive("width_ratio", self.width_ratio))
 
     @property
     def mean_eigenvalue(self) -> float:
@@ -142,7 +141,7 @@ class WishartPrior(SymmetricPrior):
 
         There are two bulks if and only if rho (1 + noise^{1/3})^3 < 1 (``priors:merging``).
         """
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         _, edges, _ = _wishart.find_edges(self.width_ratio, delta)
         return np.asarray(edges, dtype=np.float64).reshape(-1, 2)
 
@@ -162,7 +161,7 @@ class WishartPrior(SymmetricPrior):
 
     def shrink(self, values: ArrayLike, noise: float, outside: Outside = "resolvent") -> FloatArray:
         lam = check.reals("values", values)
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         out = np.empty(lam.size)
         _wishart.fill_shrunk(lam.ravel(), self.width_ratio, delta, is_held(outside), out)
         return out.reshape(lam.shape)
@@ -197,7 +196,7 @@ class WignerPrior(SymmetricPrior):
     mean: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", check.real("mean", self.mean))
+        check.store(self, mean=check.real("mean", self.mean))
 
     @property
     def mean_eigenvalue(self) -> float:
@@ -221,7 +220,7 @@ class WignerPrior(SymmetricPrior):
 
     def support(self, noise: float) -> FloatArray:
         """Return the edges of the semicircle of R, shape (1, 2)."""
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         edge = 2.0 * math.sqrt(1.0 + delta)
         return self.mean + np.array([[-edge, edge]])
 
@@ -256,7 +255,7 @@ class WignerPrior(SymmetricPrior):
         eigenvalue at every d; ``outside`` is accepted for the common protocol and changes nothing.
         """
         lam = check.reals("values", values)
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         is_held(outside)
         return self.mean + (lam - self.mean) / (1.0 + delta)
 
@@ -265,7 +264,7 @@ class WignerPrior(SymmetricPrior):
     ) -> FloatArray:
         """Return the Bayes-optimal estimate m I + (R - m I)/(1 + Delta) of S."""
         observed = check.symmetric_matrix("matrix", matrix)
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         is_held(outside)
         shrunk = 0.5 * (observed + observed.T) / (1.0 + delta)
         return np.asarray(shrunk + self.mean * delta / (1.0 + delta) * np.eye(len(shrunk)))
@@ -328,9 +327,9 @@ class SpectralPrior(SymmetricPrior):
             )
         atoms, inverse = np.unique(positions + 0.0, return_inverse=True)
         masses = np.bincount(inverse, weights=shares / shares.sum(), minlength=atoms.size)
-        for name, array in (("eigenvalues", atoms), ("masses", masses)):
+        for array in (atoms, masses):
             array.setflags(write=False)
-            object.__setattr__(self, name, array)
+        check.store(self, eigenvalues=atoms, masses=masses)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SpectralPrior):
@@ -364,7 +363,7 @@ class SpectralPrior(SymmetricPrior):
 
     def support(self, noise: float) -> FloatArray:
         """Return the edges of the spectrum of R, shape (k, 2)."""
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         ends, _ = _atoms.intervals(self.eigenvalues, self.masses, delta)
         gaps = ends[:, None] - self.eigenvalues
         return np.asarray(ends + delta * (self.masses / gaps).sum(axis=1)).reshape(-1, 2)

@@ -308,6 +308,8 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         lambda: gradient_descent(data, 4, seed=2, **options),
         lambda: gradient_descent(data, 4, seed=1, **(options | {"iterations": 8})),
         lambda: gradient_descent(data, 4, seed=1, weight_decay=0.1, **options),
+        lambda: gradient_descent(data, 4, seed=1, loss="cross-entropy", **options),
+        lambda: gradient_descent(data, 4, seed=1, channel=SoftmaxChannel(2, 2.0), **options),
         lambda: gradient_descent(problem(SoftmaxChannel(2), seed=5), 4, seed=1, **options),
     ]
     for other in others:
@@ -319,6 +321,11 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         gradient_descent(data, 4, seed=1, **options)
     with pytest.raises(ValueError, match="checkpoint must be in a folder"):
         gradient_descent(data, 4, seed=1, **(options | {"checkpoint": tmp_path / "no" / "x"}))
+
+
+def test_the_history_has_every_fiftieth_iteration_and_the_last() -> None:
+    short = gradient_descent(problem(SoftmaxChannel(2)), 4, seed=1, iterations=120)
+    assert list(short.history["iteration"]) == [0, 50, 100, 120]
 
 
 def test_a_checkpoint_ahead_of_the_steps_asked_for_is_refused(tmp_path) -> None:

@@ -20,7 +20,7 @@ from aimlib._channel_base import (
     sampled_error,
     variances,
 )
-from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput
+from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput, as_series
 from aimlib._softmax import pair_error
 from aimlib._validation import FloatArray
 from aimlib.cross_attention import hardmax
@@ -72,7 +72,7 @@ class LinearChannel(LinearOutput, RectangularChannel):
     def __post_init__(self) -> None:
         check.integer("queries", self.queries, low=1)
         check.integer("keys", self.keys, low=1)
-        object.__setattr__(self, "noise", check.real("noise", self.noise, low=0.0))
+        check.store(self, noise=check.real("noise", self.noise, low=0.0))
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class SoftmaxChannel(SoftmaxOutput, RectangularChannel):
     def __post_init__(self) -> None:
         check.integer("queries", self.queries, low=1)
         check.integer("keys", self.keys, low=2)
-        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
-        object.__setattr__(self, "inverse_temperature", beta)
+        beta = check.positive("inverse_temperature", self.inverse_temperature)
+        check.store(self, inverse_temperature=beta)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h | y]: least squares for the shift of each row (``cross_attention:softmax``).
@@ -204,4 +204,4 @@ class HardmaxChannel(HardmaxOutput, RectangularChannel):
 @functools.cache
 def _series(queries: int, keys: int) -> tuple[Series, float]:
     row, error = hardmax.row_series(keys)
-    return queries * row, error
+    return as_series(queries * row), error

@@ -132,10 +132,9 @@ class MixedLinearChannel:
         if not mixing.any():
             raise ValueError(f"mixing must have an entry that is not zero, got {self.mixing!r}")
         mixing.setflags(write=False)
-        object.__setattr__(self, "mixing", mixing)
-        object.__setattr__(self, "_rows", tuple(map(tuple, (mixing + 0.0).tolist())))
-        tau = check.real("noise", self.noise, low=0.0, open_low=True)
-        object.__setattr__(self, "noise", tau)
+        rows = tuple(map(tuple, (mixing + 0.0).tolist()))
+        noise = check.positive("noise", self.noise)
+        check.store(self, mixing=mixing, _rows=rows, noise=noise)
         check.integer("tokens", self.tokens, low=1)
 
     @property
@@ -239,9 +238,8 @@ class DeepSoftmaxChannel:
     def __post_init__(self) -> None:
         check.integer("layers", self.layers, low=1)
         check.integer("tokens", self.tokens, low=2)
-        object.__setattr__(self, "skip", check.real("skip", self.skip))
-        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
-        object.__setattr__(self, "inverse_temperature", beta)
+        beta = check.positive("inverse_temperature", self.inverse_temperature)
+        check.store(self, skip=check.real("skip", self.skip), inverse_temperature=beta)
         check.integer("nodes", self.nodes, low=8, high=100)
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
