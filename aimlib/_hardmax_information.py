@@ -77,7 +77,8 @@ def series(tokens: int) -> tuple[FloatArray, float]:
         )
     if tokens == 3:
         chebyshev = np.polynomial.Chebyshev(_THREE, domain=[0.0, 1.0])
-        return chebyshev.convert(kind=np.polynomial.Polynomial).coef, _ERROR_OF_THREE
+        power = chebyshev.convert(kind=np.polynomial.Polynomial).coef
+        return np.asarray(power, dtype=np.float64), _ERROR_OF_THREE
     return summed_series(tokens) if tokens <= MOST_SUMMED else sampled_series(tokens)
 
 
