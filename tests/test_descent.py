@@ -342,6 +342,20 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         gradient_descent(data, 4, seed=1, **(options | {"checkpoint": tmp_path / "no" / "x"}))
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"final_learning_rate": -0.1}, "final_learning_rate"),
+        ({"loss_tolerance": -1.0}, "loss_tolerance"),
+        ({"gradient_tolerance": -1.0}, "gradient_tolerance"),
+        ({"loss": "cross-entropy", "channel": LinearChannel(2)}, "loss"),
+    ],
+)
+def test_options_of_a_training_that_make_no_sense(options, name) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        gradient_descent(problem(SoftmaxChannel(2)), 4, seed=1, iterations=2, **options)
+
+
 def test_the_history_has_every_fiftieth_iteration_and_the_last() -> None:
     short = gradient_descent(problem(SoftmaxChannel(2)), 4, seed=1, iterations=120)
     assert list(short.history["iteration"]) == [0, 50, 100, 120]
