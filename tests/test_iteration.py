@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -263,7 +264,9 @@ def test_damping_follows_the_turns_of_the_steps(annealing) -> None:
     part = [0.7, 0.7 * 0.75]
     part += [part[-1] * 0.75] * 3
     part += [part[-1] * (1 + fall), part[-1] * (1 + fall) ** 2]
-    options = {"tolerance": 1e-300, "damping": None, "annealing": annealing}
+    options = {"tolerance": 1e-300, "damping": None}
+    if annealing != 1.0:  # which is the default
+        options["annealing"] = annealing
     found = iterate(Scripted(steps), iterations=len(steps), **options)
     np.testing.assert_allclose(1 - found.history["damping"], part, rtol=1e-12)
     expected = sum(share * step for share, step in zip(part, steps, strict=True))
@@ -288,6 +291,29 @@ def test_the_first_pass_is_believed_within_five_standard_deviations(response, pa
             problem = Scripted([np.eye(2)], squares, response)
             problem.parameters = parameters
             assert iterate(problem, iterations=1, tolerance=1e-9, damping=0.3).status == status
+
+
+@pytest.mark.parametrize("response", [0.0, -1.0, math.nan, math.inf])
+def test_a_response_that_cannot_be_divided_by_ends_the_iteration(response) -> None:
+    found = iterate(Scripted([], response=response), iterations=5, tolerance=1e-6, damping=0.3)
+    assert (found.status, found.converged, found.iterations) == ("diverged", False, 0)
+    np.testing.assert_array_equal(found.estimate, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("damping", [-0.1, 1.0])
+def test_damping_that_would_not_move_is_refused(damping) -> None:
+    with pytest.raises(ValueError, match="damping must be"):
+        iterate(Scripted([]), iterations=5, tolerance=1e-6, damping=damping)
+
+
+def test_a_bar_counts_the_iterations_outside_of_notebooks(capsys, monkeypatch) -> None:
+    options = {"iterations": 3, "tolerance": 1e-300, "damping": 0.3, "progress": True}
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    iterate(Scripted([np.eye(2)] * 3), **options)
+    assert "3/3" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ipykernel", np)
+    iterate(Scripted([np.eye(2)] * 3), **options)
+    assert capsys.readouterr().err == ""
 
 
 def test_former_names_of_a_result_say_what_they_are_now() -> None:
