@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from aimlib._hardmax import MOST_TOKENS, is_possible, start_of_information
+from aimlib._compile import njit
+from aimlib._hardmax import MOST_TOKENS, is_possible, posterior
+from aimlib._hardmax_sampler import spread_of
 from aimlib._normal import INVERSE_SQRT_2PI, sign_information_of
 from aimlib._validation import FloatArray
 
@@ -86,6 +88,42 @@ def sampled_series(tokens: int) -> tuple[FloatArray, float]:
     values = [tokens * boundary(tokens) * one_sign_integral(), start, -np.mean(log_probability)]
     sampling = 2.0 * float(np.std(gain) / math.sqrt(len(gain)) / start)
     return np.linalg.solve(conditions, np.array(values)), series(MOST_SUMMED)[1] + sampling
+
+
+@njit
+def start_of_information(outputs: np.ndarray, curvature: bool) -> np.ndarray:
+    """What each output says if nothing is known: log P, |E h~|^2 and ||Cov h~ - 1||_F^2.
+
+    h~ = h/spread, and Cov h~ is the derivative of its mean in its prior mean, by differences.
+    The last is left out, as zero, unless ``curvature`` is set.
+    """
+    t = outputs.shape[1]
+    step = 1e-4
+    result = np.zeros((outputs.shape[0], 3))
+    z, mean, other = np.zeros((t, t)), np.empty((t, t)), np.empty((t, t))
+    for y in range(outputs.shape[0]):
+        result[y, 0] = posterior(outputs[y], z, mean)[0]
+        # half of the sum over the full matrix: a diagonal index has variance 2, any other is double
+        for a in range(t):
+            for b in range(t):
+                result[y, 1] += 0.5 * mean[a, b] ** 2
+        if not curvature:
+            continue
+        for a in range(t):
+            for b in range(a, t):
+                s = spread_of(a, b)
+                z[a, b] = z[b, a] = step * s
+                posterior(outputs[y], z, mean)
+                z[a, b] = z[b, a] = -step * s
+                posterior(outputs[y], z, other)
+                z[a, b] = z[b, a] = 0.0
+                for c in range(t):
+                    for d in range(t):  # the covariance of h_cd with h~_ab, less that before y
+                        slope = (mean[c, d] - other[c, d]) / (2.0 * step)
+                        if (c == a and d == b) or (c == b and d == a):
+                            slope -= s
+                        result[y, 2] += 0.5 * slope * slope
+    return result
 
 
 @functools.cache
