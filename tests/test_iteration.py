@@ -25,7 +25,8 @@ from aimlib import (
     layers,
 )
 from aimlib._iteration import Denoised, Observation, inverse_response, iterate
-from aimlib._shrinkage import denoise_symmetric
+from aimlib._shrinkage import denoise_rectangular, denoise_symmetric, shrink
+from aimlib.cross_attention import BilinearPrior
 from aimlib.layers.denoising import feature_moments, noise_components
 
 D, T, TAU = 10, 2, 0.4
@@ -140,6 +141,22 @@ def test_empirical_denoiser_tends_to_the_optimal_one() -> None:
     assert np.sum((estimate - teacher) ** 2) / d == pytest.approx(mmse, rel=0.03)
     # the slope of the smoothed spectrum converges slowly, like d^(-1/3), from above
     assert 1.0 < 2 * delta * divergence / d**2 / mmse < 1.15
+
+
+def test_outside_the_support_the_denoiser_goes_on_along_its_tangent() -> None:
+    """The slope at an edge is that of the last thousandths of the bulk, where D is smooth."""
+    delta = 0.1
+    for prior in (WishartPrior(0.5), BilinearPrior(0.5, 1.5)):
+        low, top = prior.support(delta).ravel()[-2:]
+        width = top - low
+        last = shrink(top - width * np.array([1e-3, 2e-3]), delta, prior, "clip")
+        rise = (last[0] - last[1]) / 1e-3
+        expected = last[0] + rise * (0.3 + 1e-3)
+        beyond = np.array([top + 0.3 * width])
+        assert shrink(beyond, delta, prior, "tangent") == pytest.approx(expected, rel=1e-3)
+        assert shrink(beyond, delta, prior, "clip") < 0.95 * expected
+    estimate, _ = denoise_rectangular(np.diag([beyond[0], 1.0, 0.9]), delta, prior)
+    assert estimate[0, 0] == pytest.approx(expected, rel=1e-3)
 
 
 # ---------------------------------------------------------------------------------------------
