@@ -2,8 +2,9 @@ r"""Hardmax with three tokens or more: the information c, and the share of miscl
 
 The posterior is in ``_hardmax``.  Over :math:`x=\sqrt{V/Q}` the ratio c/x is a smooth function.
 Its value at both ends, its slope at x = 1 and its integral, which is the entropy of the output, are
-known exactly; they fix a cubic.  Rows of independent indices, those of
-cross-attention, have the same four conditions in closed form, and use the same cubic.
+known exactly; they fix a cubic.  At three tokens lattice sums add what the cubic lacks.  Rows of
+independent indices, those of cross-attention, have the same four conditions in closed form, and use
+the same cubic.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from aimlib._hardmax_sampler import spread_of
 from aimlib._normal import INVERSE_SQRT_2PI, sign_information_of
 from aimlib._validation import FloatArray
 
+# c/x of three tokens in Chebyshev polynomials of 2x - 1, fitted to the four exact conditions and to
+# lattice sums of c and of the entropy, which it meets to 1e-7 (notebooks/sweeps/hardmax.py)
+_THREE = (
+    3.081246589593e+00, -1.986524116843e-01, -3.356956879095e-02, 2.468147344067e-03,
+    -8.537010473957e-04, 1.022558861673e-04, 7.040732552281e-06, 1.061268720508e-07,
+)  # fmt: skip
+_ERROR_OF_THREE = 1e-6
 MOST_SUMMED = 6  # tokens up to which every output is summed; beyond, outputs are sampled
 
 
@@ -59,13 +67,18 @@ def cubic_series(
 def series(tokens: int) -> tuple[FloatArray, float]:
     """Polynomial in x through c/x of T tokens, and an estimate of its largest relative error.
 
-    From seven tokens on only the parabola is affordable, from sampled outputs; its error is that
-    of six tokens plus two standard errors.
+    Three tokens have lattice sums beside the exact conditions.  From seven tokens on only the
+    parabola is affordable, from sampled outputs; its error is that of six tokens plus two standard
+    errors.
     """
     if tokens > MOST_TOKENS:
         raise ValueError(
             f"tokens must be at most {MOST_TOKENS} for the information of hardmax, got {tokens}"
         )
+    if tokens == 3:
+        chebyshev = np.polynomial.Chebyshev(_THREE, domain=[0.0, 1.0])
+        power = chebyshev.convert(kind=np.polynomial.Polynomial).coef
+        return np.asarray(power, dtype=np.float64), _ERROR_OF_THREE
     return summed_series(tokens) if tokens <= MOST_SUMMED else sampled_series(tokens)
 
 

@@ -55,10 +55,10 @@ class Size:
     rounds: int = 7
     points: int = 128  # of a curve
     denoised: int = 1000  # dimension of the matrix to denoise
-    dimensions: tuple[int, ...] = (100, 150, 200, 300, 400, 600)
-    sample_complexity: float = 0.05  # of the iterations against d
+    dimensions: tuple[int, ...] = (100, 150, 200, 300, 400)
+    sample_complexity: float = 0.15  # of the iterations against d
     fixed: int = 200  # d of the iterations against n and T
-    complexities: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
+    complexities: tuple[float, ...] = (0.05, 0.15, 0.45)
     tokens: tuple[int, ...] = (2, 3, 5)
     starts: tuple[int, ...] = (1, 4, 16, 32)
     student: int = 100  # d of gradient descent
@@ -139,16 +139,16 @@ def denoising(size: Size, options: Any) -> Iterable[Row]:
 
 
 def iterations(size: Size, options: Any) -> Iterable[Row]:
-    """Message passing: an iteration against its two plain products, over d, n and T."""
+    """Message passing: an iteration against its two plain products and eigh, over d, n and T."""
     softmax, hardmax = SoftmaxChannel(2), HardmaxChannel(2)
     grid = [(d, size.sample_complexity, c) for d in size.dimensions for c in (softmax, hardmax)]
     grid += [(size.fixed, alpha, softmax) for alpha in size.complexities]
-    grid += [(size.fixed, size.complexities[0], SoftmaxChannel(t)) for t in size.tokens]
-    grid += [(size.fixed, size.complexities[0], HardmaxChannel(t)) for t in size.tokens[:2]]
+    grid += [(size.fixed, size.sample_complexity, SoftmaxChannel(t)) for t in size.tokens]
+    grid += [(size.fixed, size.sample_complexity, HardmaxChannel(t)) for t in size.tokens[:2]]
     for d, alpha, channel in dict.fromkeys(grid):
         data = AttentionIndexedModel(d, PRIOR, channel).sample(alpha, seed=0)
         flat, weights = data.tokens.reshape(-1, d), np.eye(d)
-        out = np.empty_like(flat)
+        out, symmetric = np.empty_like(flat), PRIOR.sample(d, 1)
 
         def products(x: Any = flat, s: Any = weights, o: Any = out) -> object:
             return x.T @ np.matmul(x, s, out=o)
@@ -164,7 +164,7 @@ def iterations(size: Size, options: Any) -> Iterable[Row]:
                     single_precision=s,
                     callback=callback,
                 ),
-                {"two products": products},
+                {"two products": products, "eigh": lambda s=symmetric: np.linalg.eigh(s)},
                 options.watch,
             )
             kind = "softmax" if isinstance(channel, SoftmaxChannel) else "hardmax"
