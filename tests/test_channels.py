@@ -515,6 +515,16 @@ def test_small_departures_from_symmetry_are_seen(entry, shift) -> None:
         channel.validate(y)
 
 
+def test_the_cyclic_condition_begins_with_three_tokens() -> None:
+    """Any positive rows of two tokens are those of symmetric indices, of three they are not."""
+    h = np.random.default_rng(1).standard_normal((20, 3, 3))
+    SoftmaxChannel(2).validate(row_softmax(h[:, :2, :2], 1.0))
+    SoftmaxChannel(3).validate(row_softmax(h + h.transpose(0, 2, 1), 1.0))
+    for asymmetric in h:
+        with pytest.raises(ValueError, match="symmetric indices"):
+            SoftmaxChannel(3).validate(row_softmax(asymmetric[None], 1.0))
+
+
 def test_outputs_of_the_other_channels_are_checked() -> None:
     with pytest.raises(ValueError, match="symmetric"):
         LinearChannel(2).validate([[[0.0, 1.0], [2.0, 0.0]]])

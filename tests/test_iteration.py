@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from aimlib import (
     layers,
 )
 from aimlib._iteration import Denoised, Observation, inverse_response, iterate
-from aimlib._shrinkage import denoise_symmetric
+from aimlib._shrinkage import denoise_rectangular, denoise_symmetric, shrink
+from aimlib.cross_attention import BilinearPrior
 from aimlib.layers.denoising import feature_moments, noise_components
 
 D, T, TAU = 10, 2, 0.4
@@ -139,6 +141,22 @@ def test_empirical_denoiser_tends_to_the_optimal_one() -> None:
     assert np.sum((estimate - teacher) ** 2) / d == pytest.approx(mmse, rel=0.03)
     # the slope of the smoothed spectrum converges slowly, like d^(-1/3), from above
     assert 1.0 < 2 * delta * divergence / d**2 / mmse < 1.15
+
+
+def test_outside_the_support_the_denoiser_goes_on_along_its_tangent() -> None:
+    """The slope at an edge is that of the last thousandths of the bulk, where D is smooth."""
+    delta = 0.1
+    for prior in (WishartPrior(0.5), BilinearPrior(0.5, 1.5)):
+        low, top = prior.support(delta).ravel()[-2:]
+        width = top - low
+        last = shrink(top - width * np.array([1e-3, 2e-3]), delta, prior, "clip")
+        rise = (last[0] - last[1]) / 1e-3
+        expected = last[0] + rise * (0.3 + 1e-3)
+        beyond = np.array([top + 0.3 * width])
+        assert shrink(beyond, delta, prior, "tangent") == pytest.approx(expected, rel=1e-3)
+        assert shrink(beyond, delta, prior, "clip") < 0.95 * expected
+    estimate, _ = denoise_rectangular(np.diag([beyond[0], 1.0, 0.9]), delta, prior)
+    assert estimate[0, 0] == pytest.approx(expected, rel=1e-3)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -263,7 +281,9 @@ def test_damping_follows_the_turns_of_the_steps(annealing) -> None:
     part = [0.7, 0.7 * 0.75]
     part += [part[-1] * 0.75] * 3
     part += [part[-1] * (1 + fall), part[-1] * (1 + fall) ** 2]
-    options = {"tolerance": 1e-300, "damping": None, "annealing": annealing}
+    options = {"tolerance": 1e-300, "damping": None}
+    if annealing != 1.0:  # which is the default
+        options["annealing"] = annealing
     found = iterate(Scripted(steps), iterations=len(steps), **options)
     np.testing.assert_allclose(1 - found.history["damping"], part, rtol=1e-12)
     expected = sum(share * step for share, step in zip(part, steps, strict=True))
@@ -288,6 +308,29 @@ def test_the_first_pass_is_believed_within_five_standard_deviations(response, pa
             problem = Scripted([np.eye(2)], squares, response)
             problem.parameters = parameters
             assert iterate(problem, iterations=1, tolerance=1e-9, damping=0.3).status == status
+
+
+@pytest.mark.parametrize("response", [0.0, -1.0, math.nan, math.inf])
+def test_a_response_that_cannot_be_divided_by_ends_the_iteration(response) -> None:
+    found = iterate(Scripted([], response=response), iterations=5, tolerance=1e-6, damping=0.3)
+    assert (found.status, found.converged, found.iterations) == ("diverged", False, 0)
+    np.testing.assert_array_equal(found.estimate, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("damping", [-0.1, 1.0])
+def test_damping_that_would_not_move_is_refused(damping) -> None:
+    with pytest.raises(ValueError, match="damping must be"):
+        iterate(Scripted([]), iterations=5, tolerance=1e-6, damping=damping)
+
+
+def test_a_bar_counts_the_iterations_outside_of_notebooks(capsys, monkeypatch) -> None:
+    options = {"iterations": 3, "tolerance": 1e-300, "damping": 0.3, "progress": True}
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    iterate(Scripted([np.eye(2)] * 3), **options)
+    assert "3/3" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ipykernel", np)
+    iterate(Scripted([np.eye(2)] * 3), **options)
+    assert capsys.readouterr().err == ""
 
 
 def test_former_names_of_a_result_say_what_they_are_now() -> None:
