@@ -91,7 +91,7 @@ def test_the_dimension_of_the_cone_from_a_random_matrix(share) -> None:
 
 
 def test_thresholds() -> None:
-    """weight_decay:order, weight_decay:positivity: counting, least trace, positivity; the cone is full at p = 1."""
+    """weight_decay:order, weight_decay:positivity: three thresholds, equal at p = 1."""
     assert minimum_trace_threshold(HALF, SOFT) == pytest.approx(0.2110874911, abs=1e-9)
     assert positivity_threshold(HALF, SOFT) == 0.21875
     assert aimlib.minimum_trace_threshold is minimum_trace_threshold
