@@ -7,9 +7,10 @@ passing asks of it.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,6 +68,20 @@ class SequenceData:
         """
         raise NotImplementedError
 
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        raise NotImplementedError
+
+    def part(self, first: int, stop: int) -> SequenceData:
+        """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
+        raise NotImplementedError
+
+    @property
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Arrays that no other data set has: outputs and teacher, and tokens as far as held."""
+        return (self.outputs, *(() if self.teacher is None else (self.teacher,)))
+
     def _store(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -107,10 +122,29 @@ class HeldData(SequenceData):
     def blocks(self) -> Iterator[tuple[slice, Sequences]]:
         """Yield the rows of each block of sequences, and its tokens."""
         n = self.outputs.shape[0]
-        size = max(_BLOCK_BYTES // (8 * sum(t * d for t, d in self.shapes)), _LEAST_BLOCK)
-        for start in range(0, n, size):
-            rows = slice(start, min(start + size, n))
+        for start in range(0, n, self._block):
+            rows = slice(start, min(start + self._block, n))
             yield rows, tuple(x[rows] for x in self.sequences)
+
+    @property
+    def _block(self) -> int:
+        return max(_BLOCK_BYTES // (8 * sum(t * d for t, d in self.shapes)), _LEAST_BLOCK)
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return -(-len(self.outputs) // self._block)
+
+    def part(self, first: int, stop: int) -> SequenceData:
+        """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
+        rows = slice(first * self._block, stop * self._block)
+        make: Any = type(self)
+        return cast(SequenceData, make(*(x[rows] for x in self.sequences), self.outputs[rows]))
+
+    @property
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Arrays that no other data set has: outputs, teacher and tokens."""
+        return (*super().identity, *self.sequences)
 
 
 def _teacher(value: Any, weights: str, shape: tuple[int, int]) -> FloatArray:
@@ -263,6 +297,28 @@ class StreamedDataset(SequenceData):
                 )
             yield rows, tokens
 
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return -(-len(self.outputs) // self.block)
+
+    def part(self, first: int, stop: int) -> SequenceData:
+        """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
+        rows = slice(first * self.block, stop * self.block)
+        sizes = _unpacked(tuple(d for _, d in self.shapes))
+        source = (
+            self.source.part(first, stop)
+            if isinstance(self.source, Mapped)
+            else _Shifted(self.source, first)
+        )
+        return StreamedDataset(source, self.block, self.outputs[rows], sizes, None, self.weights)
+
+    @property
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Arrays that no other data set has: outputs, teacher and the first block of tokens."""
+        _, tokens = next(self.blocks())
+        return (*super().identity, *tokens)
+
     @classmethod
     def regenerate(
         cls, model: SequenceModel, sample_complexity: float, seed: Seed, block: int = 1024
@@ -350,15 +406,56 @@ def _unpacked(values: tuple[Any, ...]) -> Any:
 
 
 @dataclass(frozen=True)
+class _Shifted:
+    """Block k of the blocks of a source from ``first`` on."""
+
+    source: Callable[[int], Any]
+    first: int
+
+    def __call__(self, k: int) -> Any:
+        return self.source(self.first + k)
+
+
+@dataclass(frozen=True)
 class Mapped:
-    """Block k of arrays that may live in a file."""
+    """Block k of arrays that may live in a file.
+
+    To another process go not the numbers of a mapped file but its name: it has to see the file.
+    """
 
     arrays: tuple[Any, ...]
     size: int
 
+    def part(self, first: int, stop: int) -> Mapped:
+        """Return the blocks from ``first`` up to ``stop``."""
+        rows = slice(first * self.size, stop * self.size)
+        return Mapped(tuple(x[rows] for x in self.arrays), self.size)
+
+    def __reduce__(self) -> Any:
+        return _mapped_again, (tuple(_where(x) for x in self.arrays), self.size)
+
     def __call__(self, k: int) -> Any:
         rows = slice(k * self.size, (k + 1) * self.size)
         return _unpacked(tuple(check.reals("tokens", x[rows]) for x in self.arrays))
+
+
+def _where(array: Any) -> Any:
+    """Where the numbers of an array are in a file; the array itself if they are in memory."""
+    buffer = getattr(array, "_mmap", None)
+    if buffer is None or array.filename is None or not array.flags.c_contiguous:
+        return np.asarray(array)
+    # the offset that a view of a map says is that of the whole
+    mapped_from = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    inside = array.ctypes.data - np.frombuffer(buffer, np.uint8).ctypes.data
+    return str(array.filename), array.dtype, mapped_from + inside, array.shape
+
+
+def _mapped_again(places: tuple[Any, ...], size: int) -> Mapped:
+    arrays = (
+        np.memmap(place[0], place[1], "r", *place[2:]) if isinstance(place, tuple) else place
+        for place in places
+    )
+    return Mapped(tuple(arrays), size)
 
 
 @dataclass(frozen=True)
