@@ -33,7 +33,6 @@ Total = Callable[..., Sums]  # of a pass, g, and any arrays
 
 _LEAST_PARTS = 64  # enough to balance a few workers, few enough to schedule in milliseconds
 _PART = 1 << 14  # sequences in a part beyond that: its products take far longer than its sums move
-_ATTEMPTS = 5
 _LARGE = "Sending large graph"  # what Dask warns of; the estimate has to get to the workers
 
 
@@ -148,24 +147,23 @@ def _key(kind: str) -> str:
 
 
 def gathered(client: Any, submit: Callable[[], Sequence[Any]]) -> list[Any]:
-    """Return the results of tasks; what the loss of workers cancelled is submitted again.
+    """Return the results of the tasks that a function submits.
 
     Raises
     ------
     RuntimeError
-        If workers are lost every time.
+        If a task was lost with worker after worker, as happens when it needs more memory than they
+        have.
     """
-    from concurrent.futures import CancelledError
-
     from distributed import KilledWorker
 
-    lost: BaseException | None = None
-    for _ in range(_ATTEMPTS):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", _LARGE)
-            futures = submit()
-        try:
-            return list(client.gather(list(futures)))
-        except (KilledWorker, CancelledError) as error:
-            lost = error
-    raise RuntimeError(f"workers of {client!r} were lost {_ATTEMPTS} times: {lost}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _LARGE)
+        futures = list(submit())
+    try:
+        return list(client.gather(futures))
+    except KilledWorker as error:
+        raise RuntimeError(
+            f"workers of the client were lost one after the other: {error}; give them more memory, "
+            "or the data set smaller blocks; a checkpoint keeps what was done"
+        ) from error
