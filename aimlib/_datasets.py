@@ -78,7 +78,7 @@ class SequenceData:
 
     @property
     def identity(self) -> tuple[FloatArray, ...]:
-        """Arrays that no other data set has: outputs and teacher, and tokens as far as held."""
+        """Outputs, teacher and the tokens that are held, which no other data set shares."""
         return (self.outputs, *(() if self.teacher is None else (self.teacher,)))
 
     def _store(self, **values: Any) -> None:
@@ -142,7 +142,7 @@ class HeldData(SequenceData):
 
     @property
     def identity(self) -> tuple[FloatArray, ...]:
-        """Arrays that no other data set has: outputs, teacher and tokens."""
+        """Outputs, teacher and tokens, which no other data set shares."""
         return (*super().identity, *self.sequences)
 
 
@@ -314,7 +314,7 @@ class StreamedDataset(SequenceData):
 
     @property
     def identity(self) -> tuple[FloatArray, ...]:
-        """Arrays that no other data set has: outputs, teacher and the first block of tokens."""
+        """Outputs, teacher and the first block of tokens, which no other data set shares."""
         _, tokens = next(self.blocks())
         return (*super().identity, *tokens)
 

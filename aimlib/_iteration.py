@@ -136,7 +136,7 @@ class Problem(Protocol):
 
     @property
     def g(self) -> FloatArray:
-        """What the last pass found, zero before the first: all that a problem remembers."""
+        """Return what the last pass found, zero before the first, which is all it remembers."""
 
     @property
     def identity(self) -> tuple[Any, ...]:
