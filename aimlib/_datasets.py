@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._memory import available_memory
+from aimlib._sources import Mapped, Regenerated, Sequences, Shifted, seed_of, stream, unpacked
 from aimlib._validation import FloatArray
 
 Seed = int | np.random.SeedSequence | np.random.Generator
-Sequences = tuple[FloatArray, ...]  # tokens (n, T, d); or queries (n, T, d) and keys (n, T', d')
 Shapes = tuple[tuple[int, int], ...]  # tokens and dimension of each of them
 
 _BLOCK_BYTES = 1 << 19  # tokens of one block: small enough for the cache, large enough for BLAS
@@ -67,6 +67,20 @@ class SequenceData:
         """
         raise NotImplementedError
 
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        raise NotImplementedError
+
+    def part(self, first: int, stop: int) -> SequenceData:
+        """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
+        raise NotImplementedError
+
+    @property
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Outputs, teacher and the tokens that are held, which no other data set shares."""
+        return (self.outputs, *(() if self.teacher is None else (self.teacher,)))
+
     def _store(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -107,10 +121,29 @@ class HeldData(SequenceData):
     def blocks(self) -> Iterator[tuple[slice, Sequences]]:
         """Yield the rows of each block of sequences, and its tokens."""
         n = self.outputs.shape[0]
-        size = max(_BLOCK_BYTES // (8 * sum(t * d for t, d in self.shapes)), _LEAST_BLOCK)
-        for start in range(0, n, size):
-            rows = slice(start, min(start + size, n))
+        for start in range(0, n, self._block):
+            rows = slice(start, min(start + self._block, n))
             yield rows, tuple(x[rows] for x in self.sequences)
+
+    @property
+    def _block(self) -> int:
+        return max(_BLOCK_BYTES // (8 * sum(t * d for t, d in self.shapes)), _LEAST_BLOCK)
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return -(-len(self.outputs) // self._block)
+
+    def part(self, first: int, stop: int) -> SequenceData:
+        """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
+        rows = slice(first * self._block, stop * self._block)
+        make: Any = type(self)
+        return cast(SequenceData, make(*(x[rows] for x in self.sequences), self.outputs[rows]))
+
+    @property
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Outputs, teacher and tokens, which no other data set shares."""
+        return (*super().identity, *self.sequences)
 
 
 def _teacher(value: Any, weights: str, shape: tuple[int, int]) -> FloatArray:
@@ -258,10 +291,32 @@ class StreamedDataset(SequenceData):
             wanted = tuple((rows.stop - rows.start, t, d) for t, d in self.shapes)
             if tuple(x.shape for x in tokens) != wanted:
                 raise ValueError(
-                    f"source must return tokens of shape {_unpacked(wanted)} for block {k}, "
-                    f"got shape {_unpacked(tuple(x.shape for x in tokens))}"
+                    f"source must return tokens of shape {unpacked(wanted)} for block {k}, "
+                    f"got shape {unpacked(tuple(x.shape for x in tokens))}"
                 )
             yield rows, tokens
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return -(-len(self.outputs) // self.block)
+
+    def part(self, first: int, stop: int) -> SequenceData:
+        """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
+        rows = slice(first * self.block, stop * self.block)
+        sizes = unpacked(tuple(d for _, d in self.shapes))
+        source = (
+            self.source.part(first, stop)
+            if isinstance(self.source, Mapped)
+            else Shifted(self.source, first)
+        )
+        return StreamedDataset(source, self.block, self.outputs[rows], sizes, None, self.weights)
+
+    @property
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Outputs, teacher and the first block of tokens, which no other data set shares."""
+        _, tokens = next(self.blocks())
+        return (*super().identity, *tokens)
 
     @classmethod
     def regenerate(
@@ -292,14 +347,14 @@ class StreamedDataset(SequenceData):
         check_memory(model, sample_complexity, n, 24 * shown, "")
         teacher_rng, *token_rngs, noise_rng = model.streams(seed)
         teacher = model.draw_teacher(teacher_rng)
-        source = Regenerated(model, tuple(_seed_of(rng) for rng in token_rngs), n, size)
-        noise, outputs = _seed_of(noise_rng), []
+        source = Regenerated(model, tuple(seed_of(rng) for rng in token_rngs), n, size)
+        noise, outputs = seed_of(noise_rng), []
         for k in range(-(-n // size)):
             indices = model.indices(source.draw(k), teacher)
-            outputs.append(model.channel.output(indices, _stream(noise, k)))
+            outputs.append(model.channel.output(indices, stream(noise, k)))
         dimensions = tuple(d for _, d in model.shapes)
         return cls(
-            source, size, np.concatenate(outputs), _unpacked(dimensions), teacher, model.weights
+            source, size, np.concatenate(outputs), unpacked(dimensions), teacher, model.weights
         )
 
     @classmethod
@@ -337,56 +392,12 @@ class StreamedDataset(SequenceData):
         if not fits or len(counts) != 1:
             raise ValueError(
                 f"tokens must have shape (n, T, d) with n and T of outputs, {shown.shape}, "
-                f"got shape {_unpacked(tuple(x.shape for x in arrays))}"
+                f"got shape {unpacked(tuple(x.shape for x in arrays))}"
             )
         size = check.integer("block", block, low=1)
         dimensions = tuple(int(x.shape[2]) for x in arrays)
         known: Any = teacher
-        return cls(Mapped(arrays, size), size, shown, _unpacked(dimensions), known, weights)
-
-
-def _unpacked(values: tuple[Any, ...]) -> Any:
-    return values[0] if len(values) == 1 else values
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """Block k of arrays that may live in a file."""
-
-    arrays: tuple[Any, ...]
-    size: int
-
-    def __call__(self, k: int) -> Any:
-        rows = slice(k * self.size, (k + 1) * self.size)
-        return _unpacked(tuple(check.reals("tokens", x[rows]) for x in self.arrays))
-
-
-@dataclass(frozen=True)
-class Regenerated:
-    """Block k of the tokens of a model, drawn again at every call, on any machine."""
-
-    model: SequenceModel
-    seeds: tuple[np.random.SeedSequence, ...]
-    count: int
-    size: int
-
-    def __call__(self, k: int) -> Any:
-        return _unpacked(self.draw(k))
-
-    def draw(self, k: int) -> Sequences:
-        """Return all sequences of block k as a tuple."""
-        rngs = [_stream(seed, k) for seed in self.seeds]
-        return self.model.draw_sequences(rngs, min(self.size, self.count - k * self.size))
-
-
-def _seed_of(rng: np.random.Generator) -> np.random.SeedSequence:
-    seed: Any = rng.bit_generator.seed_seq
-    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
-
-
-def _stream(seed: np.random.SeedSequence, k: int) -> np.random.Generator:
-    key = (*seed.spawn_key, k)
-    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=key))
+        return cls(Mapped(arrays, size), size, shown, unpacked(dimensions), known, weights)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -19,12 +19,13 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._checkpoint import Checkpoint, fingerprint
 from aimlib._validation import FloatArray, symmetrised
 
 Status = Literal["converged", "stalled", "diverged", "inconsistent"]
@@ -133,10 +134,18 @@ class Problem(Protocol):
     def parameters(self) -> float:
         """Number of parameters of all matrices together, as the prior counts them."""
 
+    @property
+    def g(self) -> FloatArray:
+        """Return what the last pass found, zero before the first, which is all it remembers."""
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Arrays and objects that make it this problem, for :func:`fingerprint`."""
+
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """Pass over the data with estimates (L, d, d'), reaction and claimed error (L, L).
 
-        The problem keeps its g, which starts at zero and is replaced in every pass.
+        Replaces the entries of ``g``.
         """
         ...
 
@@ -162,13 +171,14 @@ def iterate(
     relative_down_to: float = _ABSOLUTE_BELOW,
     callback: Callback | None = None,
     progress: bool = False,
+    checkpoint: Any = None,
 ) -> AMPResult:
     """Run the iteration on a problem: the engine of every message passing here.
 
     Parameters
     ----------
     problem : Problem
-    iterations, tolerance, damping, onsager, noise, response, callback, progress
+    iterations, tolerance, damping, onsager, noise, response, callback, progress, checkpoint
         As in :func:`amp`.
     annealing : float
         Factor by which every rise of the adaptive damping slows its later falls; below 1 a damping
@@ -184,7 +194,7 @@ def iterate(
     Raises
     ------
     ValueError
-        If an option is out of range.
+        If an option is out of range, or ``checkpoint`` cannot be written or is of another run.
 
     Examples
     --------
@@ -201,39 +211,36 @@ def iterate(
     if damping is not None:
         check.real("damping", damping, low=0.0, high=1.0, open_high=True)
     nu, count = problem.coordinate_variance, problem.variances.size
-    start = problem.start
-    d = start.shape[-2]
-    estimate = start.reshape(count, d, start.shape[-1])
-    teacher = None if problem.teacher is None else problem.teacher.reshape(estimate.shape)
-    error, reaction = np.diag(problem.variances), np.zeros((count, count))
-    keep = _LEAST_DAMPING if damping is None else float(damping)
-    last_step: FloatArray | None = None
-    fall = _FALL
-    records: list[dict[str, Any]] = []
+    keeper = None
+    if checkpoint is not None:
+        key = fingerprint(*problem.identity, damping, onsager, noise, response, annealing)
+        keeper = Checkpoint(checkpoint, key, most, "run of message passing")
+    state = _begun(problem, _LEAST_DAMPING if damping is None else float(damping), keeper)
+    start, d = problem.start, problem.start.shape[-2]
+    teacher = None if problem.teacher is None else problem.teacher.reshape(state.estimate.shape)
     status: Status = "stalled"
     bar = _progress_bar(most, progress)
-    for iteration in range(1, most + 1):
-        seen = problem.observe(estimate, reaction, error)
+    for iteration in range(1 + len(state.records), most + 1):
+        seen = problem.observe(state.estimate, state.reaction, state.error)
         slope = seen.response if response == "channel" else seen.squares / d
         if iteration == 1:
-            fits = _fits(seen, problem)
+            state.fits = _fits(seen, problem)
         if not _is_usable(slope, seen.fields):
             status = "diverged"
             break
         delta = _noise(seen.squares, slope, d, nu, measured=noise == "residual")
         denoised, divergence, predicted = problem.denoise(
-            estimate + _solve(slope, seen.fields), delta
+            state.estimate + _solve(slope, seen.fields), delta
         )
-        step = denoised - estimate
+        step = denoised - state.estimate
         if damping is None:
-            before, keep = keep, _adapt(keep, step, last_step, fall)
-            fall *= annealing if keep > before else 1.0
-        reaction = _over(divergence, d * slope) if onsager == "divergence" else predicted
+            state.adapt(step, annealing)
+        state.reaction = _over(divergence, d * slope) if onsager == "divergence" else predicted
         record = {
             "predicted_error": predicted,
             "noise": delta,
-            "onsager": reaction,
-            "damping": keep,
+            "onsager": state.reaction,
+            "damping": state.keep,
             "overlap": _norms(denoised) / d,
             "residual": _norms(step) / d,
             "consistency": float(np.trace(_over(seen.squares, d * seen.response))) / count,
@@ -244,22 +251,72 @@ def iterate(
             status = "diverged"
             break
         shown = {k: _natural(v, start) for k, v in record.items()}
-        records.append(shown)
+        state.records.append(shown)
         _report(iteration, shown, callback, bar)
         allowed = tol * np.maximum(np.diag(predicted), relative_down_to * problem.variances)
         if np.all(record["residual"] <= allowed):
-            estimate = denoised
+            state.estimate = denoised
             status = "converged" if _is_sound(record, problem) else "diverged"
             break
-        estimate = estimate + (1.0 - keep) * step
-        error = keep * error + (1.0 - keep) * predicted
-        error[np.diag_indices(count)] = np.maximum(np.diag(error), 1e-290)
-        last_step = step
+        state.take(step, predicted)
+        if keeper is not None:
+            keeper.save(iteration, **state.arrays(problem.g))
     if bar is not None:
         bar.close()
-    if status != "diverged" and not fits:
+    if status != "diverged" and not state.fits:
         status = "inconsistent"
-    return _result(problem, estimate, status, records)
+    return _result(problem, state.estimate, status, state.records)
+
+
+# ---------------------------------------------------------------------------------------------
+# What the next iteration depends on
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _State:
+    """All that the iteration remembers beside the problem's g, and the history so far."""
+
+    estimate: FloatArray
+    error: FloatArray
+    reaction: FloatArray
+    keep: float  # the damping
+    fall: float = _FALL
+    fits: bool = True
+    last_step: FloatArray | None = None
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def adapt(self, step: FloatArray, annealing: float) -> None:
+        before, self.keep = self.keep, _adapt(self.keep, step, self.last_step, self.fall)
+        self.fall *= annealing if self.keep > before else 1.0
+
+    def take(self, step: FloatArray, predicted: FloatArray) -> None:
+        """Go the undamped part of the step."""
+        self.estimate = self.estimate + (1.0 - self.keep) * step
+        self.error = self.keep * self.error + (1.0 - self.keep) * predicted
+        own = np.diag_indices(len(self.error))
+        self.error[own] = np.maximum(self.error[own], 1e-290)
+        self.last_step = step
+
+    def arrays(self, g: FloatArray) -> dict[str, Any]:
+        names = ("estimate", "error", "reaction", "keep", "fall", "fits", "last_step")
+        history = {f"history_{k}": np.array([r[k] for r in self.records]) for k in self.records[0]}
+        return {"g": g} | {name: np.asarray(getattr(self, name)) for name in names} | history
+
+
+def _begun(problem: Problem, keep: float, keeper: Checkpoint | None) -> _State:
+    """The state before the first iteration, or that of the checkpoint if there is one."""
+    found = None if keeper is None else keeper.load()
+    count, start = problem.variances.size, problem.start
+    if found is None:
+        estimate = start.reshape(count, *start.shape[-2:])
+        return _State(estimate, np.diag(problem.variances), np.zeros((count, count)), keep)
+    step, stored = found
+    problem.g[...] = stored.pop("g")
+    history = {k.removeprefix("history_"): stored.pop(k) for k in list(stored) if "history_" in k}
+    records = [{k: _natural(v[t], start) for k, v in history.items()} for t in range(step)]
+    plain = {"keep": float(stored["keep"]), "fall": float(stored["fall"])}
+    return _State(**stored | plain | {"fits": bool(stored["fits"])}, records=records)
 
 
 # ---------------------------------------------------------------------------------------------

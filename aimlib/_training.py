@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import stat
 import warnings
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._checkpoint import Checkpoint
 from aimlib._validation import FloatArray
 
 Method = Literal["adam", "momentum"]
 Status = Literal["converged", "stalled", "diverged"]
+Evaluate = Callable[[Any, Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -152,23 +149,59 @@ class State:
     step: int
     record: dict[str, list[Any]]
 
+    def arrays(self) -> dict[str, Any]:
+        history = {f"history_{name}": np.array(value) for name, value in self.record.items()}
+        return {"weights": self.weights, "first": self.first, "second": self.second} | history
+
+
+def _begun(weights: Any, checkpoint: Checkpoint | None) -> State:
+    """The state before the first step, or that of the checkpoint if there is one."""
+    found = None if checkpoint is None else checkpoint.load()
+    if found is None:
+        return State(weights, np.zeros_like(weights), np.zeros_like(weights), 0, {})
+    step, stored = found
+    weights, first, second = (stored.pop(name) for name in ("weights", "first", "second"))
+    record = {name.removeprefix("history_"): list(values) for name, values in stored.items()}
+    return State(weights, first, second, step, record)
+
+
+class Steps:
+    """The steps of all starts, in this process.
+
+    ``evaluate`` maps weights and data to the loss of each start and its gradient.
+    """
+
+    def __init__(self, evaluate: Evaluate, data: Any, schedule: Schedule) -> None:
+        self.evaluate, self.data, self.schedule = evaluate, data, schedule
+        self._gradient: Any = None
+
+    def look(self, state: State) -> tuple[Any, Any]:
+        """Return the loss of each start, and whether it meets a stopping rule."""
+        schedule = self.schedule
+        values, self._gradient = self.evaluate(state.weights, self.data)
+        flat = self._gradient.astype(np.float64).reshape(len(values), -1)
+        norms = np.sqrt(np.sum(flat**2, axis=1))
+        rest = (values <= schedule.loss_tolerance) | (norms <= schedule.gradient_tolerance)
+        return values, rest
+
+    def go(self, state: State) -> None:
+        """Advance the state that was looked at by one step."""
+        _advance(state, self._gradient, self.schedule)
+
+    def settle(self, state: State) -> None:
+        """Make the weights those of the step of the state."""
+
 
 def train(
     weights: Any,
-    evaluate: Callable[[Any], tuple[Any, Any]],
+    steps: Steps,
     teacher: FloatArray | None,
-    schedule: Schedule,
     checkpoint: Checkpoint | None = None,
     callback: Callable[[int, FloatArray], object] | None = None,
 ) -> DescentResult:
-    """Train weights of shape (K, ..., d, r) and say how close the starts and their averages come.
-
-    ``evaluate`` maps weights to the loss of each start and its gradient.
-    """
-    state = State(weights, np.zeros_like(weights), np.zeros_like(weights), 0, {})
-    if checkpoint is not None:
-        state = checkpoint.load() or state
-    status = _descend(state, evaluate, teacher, schedule, checkpoint, callback)
+    """Train weights (K, ..., d, r) and say how close the starts and their averages come."""
+    state = _begun(weights, checkpoint)
+    status = _descend(state, steps, teacher, checkpoint, callback)
     record = state.record
     estimates = estimates_of(state.weights)
     counts = np.arange(1, len(estimates) + 1).reshape(-1, *[1] * (estimates.ndim - 1))
@@ -190,32 +223,32 @@ def train(
 
 def _descend(
     state: State,
-    evaluate: Callable[[Any], tuple[Any, Any]],
+    steps: Steps,
     teacher: FloatArray | None,
-    schedule: Schedule,
     checkpoint: Checkpoint | None,
     callback: Callable[[int, FloatArray], object] | None,
 ) -> Status:
     """Advance the state until a stopping rule holds; the status says which."""
     status: Status = "stalled"
+    schedule = steps.schedule
     while True:
         recording = state.step % schedule.record_every == 0
         if checkpoint is not None and recording:
-            checkpoint.save(state)
-        values, gradient = evaluate(state.weights)
-        norms = np.sqrt(np.sum(gradient.astype(np.float64).reshape(len(values), -1) ** 2, axis=1))
+            checkpoint.save(state.step, **state.arrays())
+        values, rest = steps.look(state)
         if not np.isfinite(values).all():
             status = "diverged"
-        elif np.all((values <= schedule.loss_tolerance) | (norms <= schedule.gradient_tolerance)):
+        elif rest.all():
             status = "converged"
         ended = status != "stalled" or state.step >= schedule.iterations
         if recording or ended:
+            steps.settle(state)
             _record(state, values, teacher)
             if callback is not None:
                 callback(state.step, state.record["loss"][-1])
         if ended:
             return status
-        _advance(state, gradient, schedule)
+        steps.go(state)
 
 
 def _record(state: State, values: Any, teacher: FloatArray | None) -> None:
@@ -256,90 +289,3 @@ def errors_of(estimates: FloatArray, teacher: FloatArray) -> FloatArray:
 
 def _plain(value: Any) -> Any:
     return float(value) if np.ndim(value) == 0 else value
-
-
-class Checkpoint:
-    """The state of one training in one file, replaced as a whole."""
-
-    def __init__(self, path: Any, key: str, last: int) -> None:
-        if not isinstance(path, str | os.PathLike):
-            raise ValueError(f"checkpoint must be a path, got {path!r}")
-        self.path, self.key, self.last = Path(path), key, last
-        try:
-            known = self.path.stat()
-        except FileNotFoundError:
-            known = None
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"checkpoint must be a path of a file, got {path!r}: {error}"
-            ) from None
-        if known is None and not self.path.parent.is_dir():
-            raise ValueError(f"checkpoint must be in a folder that exists, got {str(path)!r}")
-        if known is not None and not stat.S_ISREG(known.st_mode):
-            raise ValueError(
-                f"checkpoint must be a file written by an earlier training or a new one, "
-                f"got {str(path)!r}, which is no regular file"
-            )
-        try:
-            self._temporary().touch()
-            self._temporary().unlink()
-        except OSError as error:
-            raise ValueError(
-                f"checkpoint must be a file that can be written, got {str(path)!r}: {error}"
-            ) from None
-
-    def _temporary(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-
-    def save(self, state: State) -> None:
-        content: dict[str, Any] = {"key": self.key, "step": state.step}
-        content |= {"weights": state.weights, "first": state.first, "second": state.second}
-        content |= {f"history_{name}": np.array(value) for name, value in state.record.items()}
-        temporary = self._temporary()
-        try:
-            with temporary.open("wb") as handle:
-                np.savez(handle, **content)
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-    def load(self) -> State | None:
-        if not self.path.exists():
-            return None
-        try:
-            with np.load(self.path) as stored:
-                content = dict(stored)
-            key = str(content["key"])
-        except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
-            raise ValueError(
-                f"checkpoint must be a file written by an earlier training or a new one, "
-                f"got {str(self.path)!r}"
-            ) from None
-        if key != self.key:
-            raise ValueError(
-                f"checkpoint must belong to the same data set, seed and options, got "
-                f"{str(self.path)!r} of another training; remove it or name another file"
-            )
-        if int(content["step"]) > self.last:
-            raise ValueError(
-                f"iterations must be at least {int(content['step'])}, which the training in "
-                f"checkpoint {str(self.path)!r} has taken, got {self.last}"
-            )
-        names = [name for name in content if name.startswith("history_")]
-        return State(
-            content["weights"],
-            content["first"],
-            content["second"],
-            int(content["step"]),
-            {name.removeprefix("history_"): list(content[name]) for name in names},
-        )
-
-
-def fingerprint(*parts: Any) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(repr((part.shape, part.dtype)).encode() + part.tobytes())
-        else:
-            digest.update(repr(part).encode())
-    return digest.hexdigest()

@@ -20,12 +20,15 @@ computer; the chapter "Message passing" explains which three, and why the form a
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from aimlib import _pairs as pairs
+from aimlib._cluster import over
 from aimlib._datasets import SequenceData
 from aimlib._iteration import AMPResult, Callback, Denoised, Observation, Problem, iterate
 from aimlib._products import add_squares, fill_forms, upper_half
@@ -52,6 +55,8 @@ def amp(
     single_precision: bool = False,
     callback: Callback | None = None,
     progress: bool = False,
+    client: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> AMPResult:
     r"""Estimate the attention weights by approximate message passing (``amp:iteration``).
 
@@ -94,6 +99,14 @@ def amp(
         entries of ``history``.
     progress : bool
         Show a progress bar (needs tqdm); none is shown inside a notebook kernel.
+    client : distributed.Client, optional
+        Pass over the data on the workers of this Dask cluster.  The result is the same to rounding,
+        and to the last bit whatever the number of the workers; what a lost worker had is done
+        again.  Give a :class:`StreamedDataset`: the tokens of a data set in memory are sent.
+    checkpoint : path, optional
+        File that keeps the whole state, replaced after every iteration.  If it exists, the run goes
+        on from there and ends as if it had never been interrupted, to the bit; it can also be
+        prolonged, with more ``iterations`` or a smaller ``tolerance``, and go on elsewhere.
 
     Returns
     -------
@@ -102,7 +115,11 @@ def amp(
     Raises
     ------
     ValueError
-        If an argument is out of range or the channel does not fit the outputs.
+        If an argument is out of range, the channel does not fit the outputs, ``client`` is no
+        client that waits for its results, or ``checkpoint`` cannot be written or belongs to
+        another run.
+    RuntimeError
+        If workers are lost again and again.
 
     Notes
     -----
@@ -131,7 +148,7 @@ def amp(
         if value not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
     return iterate(
-        SymmetricProblem(dataset, prior, channel, denoiser, single_precision),
+        SymmetricProblem(dataset, prior, channel, denoiser, single_precision, client),
         iterations=iterations,
         tolerance=tolerance,
         damping=damping,
@@ -140,6 +157,7 @@ def amp(
         response=response,
         callback=callback,
         progress=progress,
+        checkpoint=checkpoint,
     )
 
 
@@ -153,9 +171,11 @@ class SymmetricProblem:
         channel: Channel,
         denoiser: Continuation,
         single_precision: bool = False,
+        client: Any = None,
     ) -> None:
-        self.dataset, self.prior, self.channel, self.denoiser = dataset, prior, channel, denoiser
+        self.prior, self.channel, self.denoiser = prior, channel, denoiser
         self.dtype = np.float32 if single_precision else np.float64
+        self.total = over(dataset, client)
         self.start = prior.mean_eigenvalue * np.eye(dataset.dimension)
         self.teacher = dataset.teacher
         self.variances = np.array([prior.variance])
@@ -164,18 +184,13 @@ class SymmetricProblem:
         freedom = prior.degrees_of_freedom * dataset.dimension**2
         self.parameters = freedom / self.coordinate_variance
         self.g = np.zeros((len(dataset.outputs), 1, channel.tokens, channel.tokens))
+        self.identity = (*dataset.identity, prior, channel, denoiser, single_precision)
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """One pass over the tokens, with the response of the channel information."""
         variance = float(error[0, 0])
-
-        def output(rows: slice, omega: FloatArray) -> FloatArray:
-            y = self.dataset.outputs[rows]
-            return output_function(self.channel, y, omega[:, 0], variance)[:, None]
-
-        fields, squares = symmetric_pass(
-            self.dataset, estimate, reaction, self.g, output, self.dtype
-        )
+        step = partial(_single_pass, self.channel, self.dtype)
+        fields, squares = self.total(step, self.g, estimate, reaction, error)
         n, d, total = len(self.g), estimate.shape[1], self.second_moment
         c = float(self.channel.information_at(min(variance, total), total))
         return Observation(fields, squares, np.array([[n / d * c / variance]]))
@@ -195,6 +210,23 @@ class SymmetricProblem:
 # ---------------------------------------------------------------------------------------------
 # The output side: one pass over the tokens
 # ---------------------------------------------------------------------------------------------
+
+
+def _single_pass(
+    channel: Channel,
+    dtype: Any,
+    dataset: SequenceData,
+    g: FloatArray,
+    estimate: FloatArray,
+    reaction: FloatArray,
+    error: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    variance = float(error[0, 0])
+
+    def output(rows: slice, omega: FloatArray) -> FloatArray:
+        return output_function(channel, dataset.outputs[rows], omega[:, 0], variance)[:, None]
+
+    return symmetric_pass(dataset, estimate, reaction, g, output, dtype)
 
 
 def symmetric_pass(

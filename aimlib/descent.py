@@ -28,14 +28,17 @@ import math
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._checkpoint import Checkpoint, fingerprint
 from aimlib._projections import through_indices
 from aimlib._softmax import scaled_gaps
-from aimlib._training import Checkpoint, DescentResult, Method, Schedule, fingerprint, train
+from aimlib._starts import steps_of
+from aimlib._training import DescentResult, Method, Schedule, train
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, LinearChannel, SoftmaxChannel
 from aimlib.model import Dataset
@@ -209,6 +212,7 @@ def averaged_gradient_descent(
     single_precision: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, FloatArray], object] | None = None,
+    client: Any = None,
     steps: int | None = None,
 ) -> DescentResult:
     r"""Train students from independent starts by full-batch gradient descent and average them.
@@ -257,6 +261,10 @@ def averaged_gradient_descent(
     callback : callable, optional
         Called with the step and the losses at every recorded step; an exception it raises stops
         the training.
+    client : distributed.Client, optional
+        Train on the workers of this Dask cluster, four starts a task: the same result to rounding,
+        and to the last bit whatever the number of the workers.  ``callback`` is then called when
+        all starts have come to the next recorded step.
     steps : int, optional
         Deprecated name of ``iterations``.
 
@@ -267,8 +275,11 @@ def averaged_gradient_descent(
     Raises
     ------
     ValueError
-        If an argument is out of range, the channel does not fit the data, or ``checkpoint`` cannot
-        be written or belongs to another training; before training starts.
+        If an argument is out of range, the channel does not fit the data, ``client`` is no client
+        that waits for its results, or ``checkpoint`` cannot be written or belongs to another
+        training; before training starts.
+    RuntimeError
+        If workers are lost again and again.
 
     Examples
     --------
@@ -307,14 +318,9 @@ def averaged_gradient_descent(
     if checkpoint is not None:
         key = fingerprint(w, *data, schedule.identity(), repr(student), loss, decay)
         keeper = Checkpoint(checkpoint, key, schedule.iterations)
-    return train(
-        w,
-        lambda weights: _evaluate(weights, data, student, loss, decay),
-        dataset.teacher,
-        schedule,
-        keeper,
-        callback,
-    )
+    evaluate = partial(_evaluate, channel=student, loss=loss, decay=decay)
+    walk = steps_of(evaluate, data, schedule, client)
+    return train(w, walk, dataset.teacher, keeper, callback)
 
 
 def _moved(name: str, function: str) -> None:

@@ -25,10 +25,10 @@ from aimlib._datasets import (
     Dataset,
     Seed,
     SequenceModel,
-    Sequences,
     StreamedDataset,
     sequences,
 )
+from aimlib._sources import Sequences
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel
 from aimlib.priors import Prior

@@ -70,3 +70,17 @@ def other_names(index, seed):
 
 def no_mapping(index, seed):
     return index
+
+
+class DeadlySource:
+    """Tokens of a source; the first worker that is asked for block 3 is killed."""
+
+    def __init__(self, source, flag):
+        self.source, self.flag = source, str(flag)
+
+    def __call__(self, k):
+        marker = Path(self.flag)
+        if k == 3 and not marker.exists():
+            marker.write_text("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.source(k)

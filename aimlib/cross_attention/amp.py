@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from aimlib import _pairs as pairs
+from aimlib._cluster import over
 from aimlib._datasets import SequenceData
 from aimlib._iteration import AMPResult, Callback, Denoised, Observation, iterate
 from aimlib._shrinkage import denoise_rectangular
@@ -27,6 +31,8 @@ def amp(
     damping: float | None = None,
     callback: Callback | None = None,
     progress: bool = False,
+    client: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> AMPResult:
     r"""Estimate untied weights by approximate message passing (``cross_attention:iteration``).
 
@@ -40,7 +46,7 @@ def amp(
         The teacher, if there is one, is used for ``estimation_error`` only.
     prior : BilinearPrior
     channel : channel of cross-attention
-    iterations, tolerance, damping, callback, progress
+    iterations, tolerance, damping, callback, progress, client, checkpoint
         As in :func:`aimlib.amp`.
 
     Returns
@@ -53,7 +59,7 @@ def amp(
     ValueError
         If data set, prior and channel do not belong together, an argument is out of range, the
         channel does not fit the outputs, or the aspect ratio of the prior not the dimensions of the
-        tokens.
+        tokens; and as :func:`aimlib.amp` for ``client`` and ``checkpoint``.
 
     Examples
     --------
@@ -74,21 +80,29 @@ def amp(
             f"got {prior.aspect_ratio!r}"
         )
     return iterate(
-        RectangularProblem(dataset, prior, channel),
+        RectangularProblem(dataset, prior, channel, client),
         iterations=iterations,
         tolerance=tolerance,
         damping=damping,
         annealing=0.5,
         callback=callback,
         progress=progress,
+        checkpoint=checkpoint,
     )
 
 
 class RectangularProblem:
     """One rectangular matrix behind a channel of its indices."""
 
-    def __init__(self, dataset: SequenceData, prior: BilinearPrior, channel: CrossChannel) -> None:
-        self.dataset, self.prior, self.channel = dataset, prior, channel
+    def __init__(
+        self,
+        dataset: SequenceData,
+        prior: BilinearPrior,
+        channel: CrossChannel,
+        client: Any = None,
+    ) -> None:
+        self.prior, self.channel = prior, channel
+        self.total = over(dataset, client)
         self.start = np.zeros((dataset.shapes[0][1], dataset.shapes[1][1]))
         self.teacher = dataset.teacher
         self.variances = np.array([prior.variance])
@@ -97,24 +111,18 @@ class RectangularProblem:
         freedom = prior.degrees_of_freedom * dataset.dimension**2
         self.parameters = freedom / self.coordinate_variance
         self.g = np.zeros(dataset.outputs.shape)
+        self.identity = (*dataset.identity, prior, channel)
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """One pass over queries and keys, with the response of the channel information."""
         variance, d = float(error[0, 0]), estimate.shape[1]
-        total, squares = np.zeros_like(estimate[0]), 0.0
-        for rows, (x, z) in self.dataset.blocks():
-            flat = x.reshape(-1, d)
-            projected = (flat @ estimate[0]).reshape(*x.shape[:2], -1)
-            omega = projected @ z.transpose(0, 2, 1) / math.sqrt(d) - reaction * self.g[rows]
-            mean = self.channel.posterior_mean(self.dataset.outputs[rows], omega, variance)
-            self.g[rows] = block = (mean - omega) / variance
-            squares += float(np.sum(block * block))
-            total += flat.T @ (block @ z).reshape(-1, estimate.shape[2])
+        step = partial(_bilinear_pass, self.channel)
+        fields, squares = self.total(step, self.g, estimate, reaction, error)
         c = float(
             self.channel.information_at(min(variance, self.second_moment), self.second_moment)
         )
         slope = len(self.g) / d * c / variance
-        return Observation((total / math.sqrt(d))[None], np.array([[squares]]), np.array([[slope]]))
+        return Observation(fields, squares, np.array([[slope]]))
 
     def denoise(self, observed: FloatArray, noise: FloatArray) -> Denoised:
         """The optimal denoiser, continued along its tangent outside the limiting support."""
@@ -126,3 +134,25 @@ class RectangularProblem:
     def can_recover(self) -> bool:
         """Whether an output still says something when its indices are nearly known."""
         return float(self.channel.information_at(0.0, self.second_moment)) > 0.0
+
+
+def _bilinear_pass(
+    channel: CrossChannel,
+    dataset: SequenceData,
+    g: FloatArray,
+    estimate: FloatArray,
+    reaction: FloatArray,
+    error: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Update g, shape (n, T, T'), in place; return sums of g Z, (1, d, d'), and of g^2, (1, 1)."""
+    variance, d = float(error[0, 0]), estimate.shape[1]
+    total, squares = np.zeros_like(estimate[0]), 0.0
+    for rows, (x, z) in dataset.blocks():
+        flat = x.reshape(-1, d)
+        projected = (flat @ estimate[0]).reshape(*x.shape[:2], -1)
+        omega = projected @ z.transpose(0, 2, 1) / math.sqrt(d) - reaction * g[rows]
+        mean = channel.posterior_mean(dataset.outputs[rows], omega, variance)
+        g[rows] = block = (mean - omega) / variance
+        squares += float(np.sum(block * block))
+        total += flat.T @ (block @ z).reshape(-1, estimate.shape[2])
+    return (total / math.sqrt(d))[None], np.array([[squares]])

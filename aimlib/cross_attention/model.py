@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from aimlib import _pairs as pairs
 from aimlib import _validation as check
-from aimlib._datasets import HeldData, Seed, SequenceModel, Sequences, Shapes, sequences
+from aimlib._datasets import HeldData, Seed, SequenceModel, Shapes, sequences
+from aimlib._sources import Sequences
 from aimlib._validation import FloatArray
 from aimlib.cross_attention.channels import CrossChannel
 from aimlib.cross_attention.prior import BilinearPrior

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from aimlib import _pairs as pairs
+from aimlib._cluster import over
 from aimlib._datasets import SequenceData
 from aimlib._iteration import AMPResult, Callback, Denoised, Observation, iterate
 from aimlib._shrinkage import denoise_symmetric
@@ -31,6 +35,8 @@ def amp(
     damping: float | None = 0.3,
     callback: Callback | None = None,
     progress: bool = False,
+    client: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> AMPResult:
     r"""Estimate all layers by message passing with single-layer denoisers (``layers:iteration``).
 
@@ -51,7 +57,7 @@ def amp(
     damping : float or None
         Share of the old estimate that is kept, in [0, 1); None adapts it as in
         :func:`aimlib.amp`.
-    callback, progress
+    callback, progress, client, checkpoint
         As in :func:`aimlib.amp`.
 
     Returns
@@ -63,7 +69,7 @@ def amp(
     ------
     ValueError
         If data set, priors and channel do not belong together, an argument is out of range, or the
-        channel does not fit the data.
+        channel does not fit the data; and as :func:`aimlib.amp` for ``client`` and ``checkpoint``.
 
     Examples
     --------
@@ -84,13 +90,14 @@ def amp(
             f"channel must have the {known} layers of the dataset, got {channel.layers}"
         )
     return iterate(
-        LayeredProblem(dataset, laws, channel, scheme),
+        LayeredProblem(dataset, laws, channel, scheme, client),
         iterations=iterations,
         tolerance=tolerance,
         damping=damping,
         relative_down_to=1.0,
         callback=callback,
         progress=progress,
+        checkpoint=checkpoint,
     )
 
 
@@ -98,9 +105,15 @@ class LayeredProblem:
     """L symmetric matrices behind one channel of all their indices."""
 
     def __init__(
-        self, dataset: SequenceData, laws: list[Prior], channel: LayeredChannel, scheme: Scheme
+        self,
+        dataset: SequenceData,
+        laws: list[Prior],
+        channel: LayeredChannel,
+        scheme: Scheme,
+        client: Any = None,
     ) -> None:
-        self.dataset, self.laws, self.channel, self.scheme = dataset, laws, channel, scheme
+        self.laws, self.channel, self.scheme = laws, channel, scheme
+        self.total = over(dataset, client)
         self.start = np.stack([law.mean_eigenvalue * np.eye(dataset.dimension) for law in laws])
         self.teacher = dataset.teacher
         self.variances = np.array([law.variance for law in laws])
@@ -110,17 +123,12 @@ class LayeredProblem:
         self.parameters = freedom / self.coordinate_variance
         shape = (len(dataset.outputs), len(laws), channel.tokens, channel.tokens)
         self.g = np.zeros(shape)
+        self.identity = (*dataset.identity, laws, channel, scheme)
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """One pass over the tokens, with the response that the outputs themselves show."""
-        response = np.zeros_like(error)
-
-        def output(rows: slice, omega: FloatArray) -> FloatArray:
-            g, part = self.channel.output_function(self.dataset.outputs[rows], omega, error)
-            response[...] += part
-            return g
-
-        fields, squares = symmetric_pass(self.dataset, estimate, reaction, self.g, output)
+        step = partial(_joint_pass, self.channel)
+        fields, squares, response = self.total(step, self.g, estimate, reaction, error)
         return Observation(fields, squares, response / estimate.shape[1])
 
     def denoise(self, observed: FloatArray, noise: FloatArray) -> Denoised:
@@ -146,3 +154,21 @@ class LayeredProblem:
         small = 1e-6 * np.diag(self.variances)
         gamma = self.channel.information(small, second_moments(self.laws))
         return bool(np.trace(gamma @ small) > 1e-3)
+
+
+def _joint_pass(
+    channel: LayeredChannel,
+    dataset: SequenceData,
+    g: FloatArray,
+    estimate: FloatArray,
+    reaction: FloatArray,
+    error: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    response = np.zeros_like(error)
+
+    def output(rows: slice, omega: FloatArray) -> FloatArray:
+        block, part = channel.output_function(dataset.outputs[rows], omega, error)
+        response[...] += part
+        return block
+
+    return *symmetric_pass(dataset, estimate, reaction, g, output), response

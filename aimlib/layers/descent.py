@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._checkpoint import Checkpoint, fingerprint
 from aimlib._projections import through_indices
 from aimlib._softmax import row_softmax
-from aimlib._training import Checkpoint, DescentResult, Method, Schedule, fingerprint, train
+from aimlib._starts import steps_of
+from aimlib._training import DescentResult, Method, Schedule, train
 from aimlib._validation import FloatArray
 from aimlib.layers.channels import DeepSoftmaxChannel
 from aimlib.layers.model import Dataset
@@ -55,10 +58,11 @@ def loss_and_gradient(
     if w.ndim != 4 or w.shape[1:3] != expected or 0 in w.shape:
         raise ValueError(f"weights must have shape (K, L, d, r) = (K, *{expected}, r), "
                          f"got shape {w.shape}")  # fmt: skip
-    return _evaluate(w, dataset.tokens, dataset.outputs, channel)
+    return _evaluate(w, (dataset.tokens, dataset.outputs), channel)
 
 
-def _evaluate(w: Any, tokens: Any, outputs: Any, channel: DeepSoftmaxChannel) -> tuple[Any, Any]:
+def _evaluate(w: Any, data: tuple[Any, Any], channel: DeepSoftmaxChannel) -> tuple[Any, Any]:
+    tokens, outputs = data
     starts, layers, d, r = w.shape
     n = tokens.shape[0]
 
@@ -116,6 +120,7 @@ def averaged_gradient_descent(
     single_precision: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, FloatArray], object] | None = None,
+    client: Any = None,
 ) -> DescentResult:
     """Train all layers together from independent starts, by the optimiser of one layer.
 
@@ -128,7 +133,7 @@ def averaged_gradient_descent(
     channel : DeepSoftmaxChannel
         The student's network.
     starts, seed, method, learning_rate, final_learning_rate, momentum, iterations, \
-loss_tolerance, gradient_tolerance, record_every, single_precision, checkpoint, callback
+loss_tolerance, gradient_tolerance, record_every, single_precision, checkpoint, callback, client
         As in :func:`aimlib.averaged_gradient_descent`.
 
     Returns
@@ -167,19 +172,13 @@ loss_tolerance, gradient_tolerance, record_every, single_precision, checkpoint, 
     dtype = np.float32 if single_precision else np.float64
     streams = check.generator("seed", seed).spawn(count)
     w = np.stack([stream.standard_normal((layers, d, r)) for stream in streams]).astype(dtype)
-    tokens, outputs = dataset.tokens.astype(dtype), dataset.outputs.astype(dtype)
+    data = dataset.tokens.astype(dtype), dataset.outputs.astype(dtype)
     keeper = None
     if checkpoint is not None:
-        key = fingerprint(w, tokens, outputs, schedule.identity(), repr(channel))
+        key = fingerprint(w, *data, schedule.identity(), repr(channel))
         keeper = Checkpoint(checkpoint, key, schedule.iterations)
-    return train(
-        w,
-        lambda weights: _evaluate(weights, tokens, outputs, channel),
-        dataset.teacher,
-        schedule,
-        keeper,
-        callback,
-    )
+    steps = steps_of(partial(_evaluate, channel=channel), data, schedule, client)
+    return train(w, steps, dataset.teacher, keeper, callback)
 
 
 def _check_student(dataset: Dataset, channel: DeepSoftmaxChannel) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from aimlib import _pairs as pairs
 from aimlib import _validation as check
-from aimlib._datasets import HeldData, Seed, SequenceModel, Sequences, sequences
+from aimlib._datasets import HeldData, Seed, SequenceModel, sequences
+from aimlib._sources import Sequences
 from aimlib._validation import FloatArray
 from aimlib.layers.channels import LayeredChannel
 from aimlib.model import attention_indices
