@@ -6,7 +6,6 @@ passing asks of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -15,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
-from aimlib._memory import available_memory
-from aimlib._sources import Mapped, Regenerated, Sequences, Shifted, seed_of, stream, unpacked
+from aimlib._memory import available_memory, readable
+from aimlib._sources import Mapped, Regenerated, Sequences, part_of, seed_of, stream, unpacked
 from aimlib._validation import FloatArray
 
 Seed = int | np.random.SeedSequence | np.random.Generator
@@ -305,11 +304,7 @@ class StreamedDataset(SequenceData):
         """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
         rows = slice(first * self.block, stop * self.block)
         sizes = unpacked(tuple(d for _, d in self.shapes))
-        source = (
-            self.source.part(first, stop)
-            if isinstance(self.source, Mapped)
-            else Shifted(self.source, first)
-        )
+        source = part_of(self.source, first, stop)
         return StreamedDataset(source, self.block, self.outputs[rows], sizes, None, self.weights)
 
     @property
@@ -498,12 +493,7 @@ def check_memory(
     # tokens grow like d^3, outputs like d^2: the cubic law is on the safe side below d
     largest = int(d * (free / needed) ** (1.0 / 2.0 if not advice else 1.0 / 3.0))
     raise ValueError(
-        f"sample_complexity {sample_complexity!r} at dimension {d} needs {_size(needed)} of memory "
-        f"for {count} sequences, and {_size(free)} are free: at most sample_complexity {alpha:.2g} "
-        f"at this dimension, or dimension {largest} at this sample_complexity{advice}"
+        f"sample_complexity {sample_complexity!r} at dimension {d} needs {readable(needed)} of "
+        f"memory for {count} sequences, and {readable(free)} are free: at most sample_complexity "
+        f"{alpha:.2g} at this dimension, or dimension {largest} at this sample_complexity{advice}"
     )
-
-
-def _size(count: float) -> str:
-    power = min(int(math.log(max(count, 1.0), 1024.0)), 5)
-    return f"{count / 1024.0**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"

@@ -1,7 +1,4 @@
-"""Where the tokens of a block come from: arrays in memory or in files, or a model that draws again.
-
-A source is called with the number of a block.  It can be sent to another process.
-"""
+"""Where the tokens of a streamed data set come from, in this process or sent to another one."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Sequences = tuple[FloatArray, ...]  # tokens (n, T, d); or queries (n, T, d) and
 
 
 def unpacked(values: tuple[Any, ...]) -> Any:
-    """Return the only value of a tuple of one, else the tuple."""
+    """Return the only value, or all of them as a tuple."""
     return values[0] if len(values) == 1 else values
 
 
@@ -58,6 +55,11 @@ class Mapped:
     def __call__(self, k: int) -> Any:
         rows = slice(k * self.size, (k + 1) * self.size)
         return unpacked(tuple(check.reals("tokens", x[rows]) for x in self.arrays))
+
+
+def part_of(source: Callable[[int], Any], first: int, stop: int) -> Callable[[int], Any]:
+    """Return the source of the blocks from ``first`` up to ``stop``."""
+    return source.part(first, stop) if isinstance(source, Mapped) else Shifted(source, first)
 
 
 def _where(array: Any) -> Any:
@@ -97,13 +99,13 @@ class Regenerated:
         return self.model.draw_sequences(rngs, min(self.size, self.count - k * self.size))
 
 
+def seed_of(rng: np.random.Generator) -> np.random.SeedSequence:
+    """Return the seed of a generator, as if nothing had been spawned from it yet."""
+    seed: Any = rng.bit_generator.seed_seq
+    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
+
+
 def stream(seed: np.random.SeedSequence, k: int) -> np.random.Generator:
     """Return the stream of block k."""
     key = (*seed.spawn_key, k)
     return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=key))
-
-
-def seed_of(rng: np.random.Generator) -> np.random.SeedSequence:
-    """Return the seed of a generator, from which its stream can be begun again."""
-    seed: Any = rng.bit_generator.seed_seq
-    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)

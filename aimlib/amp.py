@@ -184,7 +184,7 @@ class SymmetricProblem:
         freedom = prior.degrees_of_freedom * dataset.dimension**2
         self.parameters = freedom / self.coordinate_variance
         self.g = np.zeros((len(dataset.outputs), 1, channel.tokens, channel.tokens))
-        self.identity = (*dataset.identity, prior, channel, denoiser, single_precision)
+        self.identity = (*dataset.identity, prior, channel, denoiser, self.dtype.__name__)
 
     def observe(self, estimate: FloatArray, reaction: FloatArray, error: FloatArray) -> Observation:
         """One pass over the tokens, with the response of the channel information."""

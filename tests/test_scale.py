@@ -99,6 +99,16 @@ def test_message_passing_on_a_cluster_is_that_of_one_process(client, kind) -> No
     agree(RUNS[kind](client=client), RUNS[kind]())
 
 
+def test_workers_multiply_in_the_precision_that_was_asked_for(client) -> None:
+    """Sums over blocks are of double precision on both sides; a product may round another way."""
+    options = {"iterations": 6, "single_precision": True}
+    here, there = (amp(streamed(), PRIOR, CHANNEL, client=c, **options) for c in (None, client))
+    double = amp(streamed(), PRIOR, CHANNEL, iterations=6).estimate
+    scale, rounding = np.abs(double).max(), np.finfo(np.float32).eps
+    np.testing.assert_allclose(there.estimate, here.estimate, rtol=0, atol=rounding * scale)
+    assert 1e-10 * scale < np.abs(there.estimate - double).max() < 100 * rounding * scale
+
+
 def test_a_worker_killed_in_mid_run_changes_no_bit(client, tmp_path) -> None:
     """Nor does a cluster of one worker: parts and order of the sums follow from the data."""
     from distributed import Client, LocalCluster
@@ -323,6 +333,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path) -> None:
         lambda: amp(streamed(), PRIOR, SoftmaxChannel(2, inverse_temperature=1.1), **options),
         lambda: amp(streamed(), PRIOR, CHANNEL, damping=0.5, **options),
         lambda: amp(streamed(), PRIOR, CHANNEL, denoiser="clip", **options),
+        lambda: amp(streamed(), PRIOR, CHANNEL, single_precision=True, **options),
         lambda: RUNS["layered"](checkpoint=path),
         lambda: RUNS["rectangular"](checkpoint=path),
         lambda: gradient_descent(in_memory(), 4, seed=1, iterations=5, checkpoint=path),
@@ -373,3 +384,54 @@ def test_a_pass_here_takes_the_data_as_they_are() -> None:
     data, g = streamed(), np.zeros(3)
     total = over(data)(lambda given, kept, x: (given is data, kept is g, x), g, 7)
     assert total == (True, True, 7)
+
+
+# ---------------------------------------------------------------------------------------------
+# The page
+# ---------------------------------------------------------------------------------------------
+
+
+def test_the_script_of_the_page_runs_and_goes_on(tmp_path) -> None:
+    import re
+    import subprocess
+    import sys
+
+    page = (HERE.parent / "book" / "scale.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "run.py").write_text(script, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "run.py"]
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "check": True, "text": True}
+    first, again = (subprocess.run(command, capture_output=True, **options) for _ in range(2))
+    status, error = first.stdout.split()
+    assert (status, float(error) < 1e-6) == ("converged", True)
+    assert again.stdout == first.stdout
+    assert (tmp_path / "state.npz").exists()
+
+
+def test_the_numbers_of_the_page_are_those_of_the_recorded_run() -> None:
+    import json
+    import re
+
+    import nbformat
+
+    record = json.loads((HERE.parent / "notebooks/data/speed/scale.json").read_text())
+    glued = {}
+    for cell in nbformat.read(HERE.parent / "notebooks" / "speed.ipynb", as_version=4).cells:
+        for output in cell.get("outputs", []):
+            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
+            if name:
+                glued[name] = next(iter(output["data"].values())).strip("'")
+    page = (HERE.parent / "book" / "scale.md").read_text(encoding="utf-8")
+    shown = re.findall(r"speed\.ipynb::([\w-]+)", page)
+    assert len(shown) > 25
+    assert set(shown) <= set(glued)
+    rows = record["iterations"]
+    work = 4 * record["sequences"] * record["tokens"] * record["dimension"] ** 2
+    assert record["work_of_an_iteration"] == work
+    seconds = np.median([row["worker_cpu_seconds"] for row in rows])
+    assert float(glued["speed-scale-rate"]) == pytest.approx(work / seconds / 1e9)
+    assert float(glued["speed-scale-error"]) == pytest.approx(rows[-1]["estimation_error"])
+    hours = work * 5**4 / (work / seconds) / 3600  # of d = 2000 at d = 10^4
+    assert float(glued["speed-plan-core-hours"]) == pytest.approx(hours)
+    assert abs(rows[-1]["estimation_error"] - record["bayes_optimal_error"]) < 1e-3
