@@ -223,7 +223,7 @@ def in_memory(d: int = 10, alpha: float = 0.8) -> Any:
     "options",
     [
         {"iterations": 45, "record_every": 20},  # ends between two records
-        {"iterations": 40, "record_every": 20, "method": "momentum", "learning_rate": 0.5},
+        {"iterations": 40, "record_every": 20, "method": "momentum", "learning_rate": 0.02},
         {"iterations": 4000, "record_every": 300, "loss_tolerance": 1e-3},  # stops on the way
     ],
 )
