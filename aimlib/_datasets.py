@@ -6,8 +6,6 @@ passing asks of it.
 
 from __future__ import annotations
 
-import math
-import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -16,14 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
-from aimlib._memory import available_memory
+from aimlib._memory import available_memory, readable
+from aimlib._sources import Mapped, Regenerated, Sequences, part_of, seed_of, stream, unpacked
 from aimlib._validation import FloatArray
 
 Seed = int | np.random.SeedSequence | np.random.Generator
-Sequences = tuple[FloatArray, ...]  # tokens (n, T, d); or queries (n, T, d) and keys (n, T', d')
 Shapes = tuple[tuple[int, int], ...]  # tokens and dimension of each of them
 
-_BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
+_BLOCK_BYTES = 1 << 19  # tokens of one block: small enough for the cache, large enough for BLAS
 _LEAST_BLOCK = 64
 
 
@@ -292,8 +290,8 @@ class StreamedDataset(SequenceData):
             wanted = tuple((rows.stop - rows.start, t, d) for t, d in self.shapes)
             if tuple(x.shape for x in tokens) != wanted:
                 raise ValueError(
-                    f"source must return tokens of shape {_unpacked(wanted)} for block {k}, "
-                    f"got shape {_unpacked(tuple(x.shape for x in tokens))}"
+                    f"source must return tokens of shape {unpacked(wanted)} for block {k}, "
+                    f"got shape {unpacked(tuple(x.shape for x in tokens))}"
                 )
             yield rows, tokens
 
@@ -305,12 +303,8 @@ class StreamedDataset(SequenceData):
     def part(self, first: int, stop: int) -> SequenceData:
         """Return the blocks from ``first`` up to ``stop`` as a data set without teacher."""
         rows = slice(first * self.block, stop * self.block)
-        sizes = _unpacked(tuple(d for _, d in self.shapes))
-        source = (
-            self.source.part(first, stop)
-            if isinstance(self.source, Mapped)
-            else _Shifted(self.source, first)
-        )
+        sizes = unpacked(tuple(d for _, d in self.shapes))
+        source = part_of(self.source, first, stop)
         return StreamedDataset(source, self.block, self.outputs[rows], sizes, None, self.weights)
 
     @property
@@ -348,14 +342,14 @@ class StreamedDataset(SequenceData):
         check_memory(model, sample_complexity, n, 24 * shown, "")
         teacher_rng, *token_rngs, noise_rng = model.streams(seed)
         teacher = model.draw_teacher(teacher_rng)
-        source = Regenerated(model, tuple(_seed_of(rng) for rng in token_rngs), n, size)
-        noise, outputs = _seed_of(noise_rng), []
+        source = Regenerated(model, tuple(seed_of(rng) for rng in token_rngs), n, size)
+        noise, outputs = seed_of(noise_rng), []
         for k in range(-(-n // size)):
             indices = model.indices(source.draw(k), teacher)
-            outputs.append(model.channel.output(indices, _stream(noise, k)))
+            outputs.append(model.channel.output(indices, stream(noise, k)))
         dimensions = tuple(d for _, d in model.shapes)
         return cls(
-            source, size, np.concatenate(outputs), _unpacked(dimensions), teacher, model.weights
+            source, size, np.concatenate(outputs), unpacked(dimensions), teacher, model.weights
         )
 
     @classmethod
@@ -393,97 +387,12 @@ class StreamedDataset(SequenceData):
         if not fits or len(counts) != 1:
             raise ValueError(
                 f"tokens must have shape (n, T, d) with n and T of outputs, {shown.shape}, "
-                f"got shape {_unpacked(tuple(x.shape for x in arrays))}"
+                f"got shape {unpacked(tuple(x.shape for x in arrays))}"
             )
         size = check.integer("block", block, low=1)
         dimensions = tuple(int(x.shape[2]) for x in arrays)
         known: Any = teacher
-        return cls(Mapped(arrays, size), size, shown, _unpacked(dimensions), known, weights)
-
-
-def _unpacked(values: tuple[Any, ...]) -> Any:
-    return values[0] if len(values) == 1 else values
-
-
-@dataclass(frozen=True)
-class _Shifted:
-    """Block k of the blocks of a source from ``first`` on."""
-
-    source: Callable[[int], Any]
-    first: int
-
-    def __call__(self, k: int) -> Any:
-        return self.source(self.first + k)
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """Block k of arrays that may live in a file.
-
-    To another process go not the numbers of a mapped file but its name: it has to see the file.
-    """
-
-    arrays: tuple[Any, ...]
-    size: int
-
-    def part(self, first: int, stop: int) -> Mapped:
-        """Return the blocks from ``first`` up to ``stop``."""
-        rows = slice(first * self.size, stop * self.size)
-        return Mapped(tuple(x[rows] for x in self.arrays), self.size)
-
-    def __reduce__(self) -> Any:
-        return _mapped_again, (tuple(_where(x) for x in self.arrays), self.size)
-
-    def __call__(self, k: int) -> Any:
-        rows = slice(k * self.size, (k + 1) * self.size)
-        return _unpacked(tuple(check.reals("tokens", x[rows]) for x in self.arrays))
-
-
-def _where(array: Any) -> Any:
-    """Where the numbers of an array are in a file; the array itself if they are in memory."""
-    buffer = getattr(array, "_mmap", None)
-    if buffer is None or array.filename is None or not array.flags.c_contiguous:
-        return np.asarray(array)
-    # the offset that a view of a map says is that of the whole
-    mapped_from = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
-    inside = array.ctypes.data - np.frombuffer(buffer, np.uint8).ctypes.data
-    return str(array.filename), array.dtype, mapped_from + inside, array.shape
-
-
-def _mapped_again(places: tuple[Any, ...], size: int) -> Mapped:
-    arrays = (
-        np.memmap(place[0], place[1], "r", *place[2:]) if isinstance(place, tuple) else place
-        for place in places
-    )
-    return Mapped(tuple(arrays), size)
-
-
-@dataclass(frozen=True)
-class Regenerated:
-    """Block k of the tokens of a model, drawn again at every call, on any machine."""
-
-    model: SequenceModel
-    seeds: tuple[np.random.SeedSequence, ...]
-    count: int
-    size: int
-
-    def __call__(self, k: int) -> Any:
-        return _unpacked(self.draw(k))
-
-    def draw(self, k: int) -> Sequences:
-        """Return all sequences of block k as a tuple."""
-        rngs = [_stream(seed, k) for seed in self.seeds]
-        return self.model.draw_sequences(rngs, min(self.size, self.count - k * self.size))
-
-
-def _seed_of(rng: np.random.Generator) -> np.random.SeedSequence:
-    seed: Any = rng.bit_generator.seed_seq
-    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
-
-
-def _stream(seed: np.random.SeedSequence, k: int) -> np.random.Generator:
-    key = (*seed.spawn_key, k)
-    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=key))
+        return cls(Mapped(arrays, size), size, shown, unpacked(dimensions), known, weights)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -537,6 +446,24 @@ class SequenceModel:
             )
         return n
 
+    def sample(self, sample_complexity: float, seed: Seed) -> Any:
+        """Draw a teacher and a data set of n = round(sample_complexity * d^2) sequences.
+
+        Parameters
+        ----------
+        sample_complexity : float
+            alpha > 0, large enough for at least one sequence.
+        seed : int, SeedSequence or Generator
+            The only source of randomness.  Teacher, each kind of sequence and channel noise have
+            independent streams, so that the teacher does not depend on ``sample_complexity``.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range, or the sequences do not fit in memory.
+        """
+        raise NotImplementedError
+
     def draw(self, sample_complexity: float, seed: Seed) -> tuple[Any, ...]:
         """Draw what a data set in memory holds: sequences, outputs and teacher."""
         n = self.count(sample_complexity)
@@ -566,12 +493,7 @@ def check_memory(
     # tokens grow like d^3, outputs like d^2: the cubic law is on the safe side below d
     largest = int(d * (free / needed) ** (1.0 / 2.0 if not advice else 1.0 / 3.0))
     raise ValueError(
-        f"sample_complexity {sample_complexity!r} at dimension {d} needs {_size(needed)} of memory "
-        f"for {count} sequences, and {_size(free)} are free: at most sample_complexity {alpha:.2g} "
-        f"at this dimension, or dimension {largest} at this sample_complexity{advice}"
+        f"sample_complexity {sample_complexity!r} at dimension {d} needs {readable(needed)} of "
+        f"memory for {count} sequences, and {readable(free)} are free: at most sample_complexity "
+        f"{alpha:.2g} at this dimension, or dimension {largest} at this sample_complexity{advice}"
     )
-
-
-def _size(count: float) -> str:
-    power = min(int(math.log(max(count, 1.0), 1024.0)), 5)
-    return f"{count / 1024.0**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"

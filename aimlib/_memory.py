@@ -38,3 +38,9 @@ def _left_in_group(folder: Path = Path("/sys/fs/cgroup")) -> int:
         return limit - used + int(cached.get("inactive_file", 0))
     except (OSError, ValueError):  # no limit ("max"), no such files, another system
         return 2**63
+
+
+def readable(count: float) -> str:
+    """Return a number of bytes with its unit."""
+    power = min(int(math.log(max(count, 1.0), 1024.0)), 5)
+    return f"{count / 1024.0**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"

@@ -32,7 +32,7 @@ from aimlib.provenance import provenance
 from aimlib.sweeps.store import write_json
 
 HERE = Path(__file__).resolve().parent
-RECORD = HERE / "data" / "scale.json"
+RECORD = HERE.parent / "notebooks" / "data" / "speed" / "scale.json"
 
 
 def usage(dask_worker: Any) -> dict[str, float]:

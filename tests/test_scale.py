@@ -26,7 +26,7 @@ from aimlib import (
     layers,
 )
 from aimlib._cluster import checked, over
-from aimlib._datasets import Mapped
+from aimlib._sources import Mapped
 
 HERE = Path(__file__).resolve().parent
 PRIOR, CHANNEL = WishartPrior(0.5), SoftmaxChannel(tokens=2)
