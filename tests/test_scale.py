@@ -373,3 +373,54 @@ def test_a_pass_here_takes_the_data_as_they_are() -> None:
     data, g = streamed(), np.zeros(3)
     total = over(data)(lambda given, kept, x: (given is data, kept is g, x), g, 7)
     assert total == (True, True, 7)
+
+
+# ---------------------------------------------------------------------------------------------
+# The page
+# ---------------------------------------------------------------------------------------------
+
+
+def test_the_script_of_the_page_runs_and_goes_on(tmp_path) -> None:
+    import re
+    import subprocess
+    import sys
+
+    page = (HERE.parent / "book" / "scale.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "run.py").write_text(script, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "run.py"]
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "check": True, "text": True}
+    first, again = (subprocess.run(command, capture_output=True, **options) for _ in range(2))
+    status, error = first.stdout.split()
+    assert (status, float(error) < 1e-6) == ("converged", True)
+    assert again.stdout == first.stdout
+    assert (tmp_path / "state.npz").exists()
+
+
+def test_the_numbers_of_the_page_are_those_of_the_recorded_run() -> None:
+    import json
+    import re
+
+    import nbformat
+
+    record = json.loads((HERE.parent / "notebooks/data/speed/scale.json").read_text())
+    glued = {}
+    for cell in nbformat.read(HERE.parent / "notebooks" / "speed.ipynb", as_version=4).cells:
+        for output in cell.get("outputs", []):
+            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
+            if name:
+                glued[name] = next(iter(output["data"].values())).strip("'")
+    page = (HERE.parent / "book" / "scale.md").read_text(encoding="utf-8")
+    shown = re.findall(r"speed\.ipynb::([\w-]+)", page)
+    assert len(shown) > 25
+    assert set(shown) <= set(glued)
+    rows = record["iterations"]
+    work = 4 * record["sequences"] * record["tokens"] * record["dimension"] ** 2
+    assert record["work_of_an_iteration"] == work
+    seconds = np.median([row["worker_cpu_seconds"] for row in rows])
+    assert float(glued["speed-scale-rate"]) == pytest.approx(work / seconds / 1e9)
+    assert float(glued["speed-scale-error"]) == pytest.approx(rows[-1]["estimation_error"])
+    hours = work * 5**4 / (work / seconds) / 3600  # of d = 2000 at d = 10^4
+    assert float(glued["speed-plan-core-hours"]) == pytest.approx(hours)
+    assert abs(rows[-1]["estimation_error"] - record["bayes_optimal_error"]) < 1e-3
