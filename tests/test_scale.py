@@ -99,6 +99,16 @@ def test_message_passing_on_a_cluster_is_that_of_one_process(client, kind) -> No
     agree(RUNS[kind](client=client), RUNS[kind]())
 
 
+def test_workers_multiply_in_the_precision_that_was_asked_for(client) -> None:
+    """Sums over blocks are of double precision on both sides; a product may round another way."""
+    options = {"iterations": 6, "single_precision": True}
+    here, there = (amp(streamed(), PRIOR, CHANNEL, client=c, **options) for c in (None, client))
+    double = amp(streamed(), PRIOR, CHANNEL, iterations=6).estimate
+    scale, rounding = np.abs(double).max(), np.finfo(np.float32).eps
+    np.testing.assert_allclose(there.estimate, here.estimate, rtol=0, atol=rounding * scale)
+    assert 1e-10 * scale < np.abs(there.estimate - double).max() < 100 * rounding * scale
+
+
 def test_a_worker_killed_in_mid_run_changes_no_bit(client, tmp_path) -> None:
     """Nor does a cluster of one worker: parts and order of the sums follow from the data."""
     from distributed import Client, LocalCluster
@@ -323,6 +333,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path) -> None:
         lambda: amp(streamed(), PRIOR, SoftmaxChannel(2, inverse_temperature=1.1), **options),
         lambda: amp(streamed(), PRIOR, CHANNEL, damping=0.5, **options),
         lambda: amp(streamed(), PRIOR, CHANNEL, denoiser="clip", **options),
+        lambda: amp(streamed(), PRIOR, CHANNEL, single_precision=True, **options),
         lambda: RUNS["layered"](checkpoint=path),
         lambda: RUNS["rectangular"](checkpoint=path),
         lambda: gradient_descent(in_memory(), 4, seed=1, iterations=5, checkpoint=path),
