@@ -30,6 +30,7 @@ from aimlib.replica import (
     strong_recovery_threshold,
     weak_recovery_threshold,
 )
+from aimlib.sampled_tokens import NoisySoftmaxChannel, SampledSoftmaxChannel
 from aimlib.sweeps import sweep
 from aimlib.tokens import CorrelatedSoftmaxChannel, FourthMomentHardmaxChannel, whiten
 
@@ -46,6 +47,8 @@ __all__ = [
     "FourthMomentHardmaxChannel",
     "HardmaxChannel",
     "LinearChannel",
+    "NoisySoftmaxChannel",
+    "SampledSoftmaxChannel",
     "SoftmaxChannel",
     "SpectralPrior",
     "StreamedDataset",

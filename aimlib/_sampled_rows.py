@@ -1,10 +1,13 @@
 r"""Three tokens or more, seen through tokens drawn from the softmax.
 
-The posterior of the indices is log-concave in :math:`T(T+1)/2` dimensions.  Newton's iteration
-finds its top; around it, points of a quasi-Monte Carlo sequence, drawn from a Gaussian a little
-wider than the curvature there and weighted, give its mean.  The information averages the squares of
-such means, with the Fisher information of the same draws, whose mean is known, to take most of the
-noise away.
+The rows share indices, and every row divides by the sum of its exponentials.  With one positive
+number for each row, :math:`Z^{-m}=\int\lambda^{m-1}e^{-\lambda Z}d\lambda/\Gamma(m)`, the indices
+come apart (``sampled_tokens:race``): given all :math:`\lambda_a` they are independent, and an index
+sees :math:`\lambda_a+\lambda_b` alone.  Each is averaged by one function of one variable,
+
+.. math:: \Phi(x) = E_z\exp(-e^{x+\beta\sigma z}),\qquad x=\log(\lambda_a+\lambda_b)+\beta\omega',
+
+which is tabulated, and what is left is a sum over T logarithms of :math:`\lambda`, log-concave.
 """
 
 from __future__ import annotations
@@ -16,27 +19,13 @@ from typing import Any
 import numpy as np
 
 from aimlib._compile import njit
+from aimlib._softmax import row_softmax
 from aimlib._validation import FloatArray
 
-_WIDER = 1.15  # the Gaussian that points are drawn from, over the curvature at the top
-_POINTS = 256  # and as many mirrored ones
-_INNER = 64  # points that an average over sequences needs
-_OUTER, _REPEATS = 1024, 8  # sequences in one repetition of an average over sequences
-_KNOTS = 8
-
-
-@functools.lru_cache(maxsize=8)
-def points_for(tokens: int, count: int = _POINTS) -> FloatArray:
-    """Standard normal points, and their mirror images, shape (2 n, T(T+1)/2)."""
-    half = _normal_points(tokens * (tokens + 1) // 2, count, 0)
-    return np.concatenate([half, -half])
-
-
-def _normal_points(size: int, count: int, seed: int) -> FloatArray:
-    from scipy.stats import qmc  # half a second of import that few sessions need
-
-    law = qmc.MultivariateNormalQMC(np.zeros(size), rng=np.random.default_rng(seed))
-    return np.asarray(law.random(count))
+_TABLE = 0.02  # step of the table of log Phi, over the width of Phi
+_DEEP = 17.0  # nats below the top where the sum over log lambda ends
+_OUTER, _REPEATS = 256, 8  # sequences in one repetition of an average over sequences
+_KNOTS = 6
 
 
 # ---------------------------------------------------------------------------------------------
@@ -45,121 +34,241 @@ def _normal_points(size: int, count: int, seed: int) -> FloatArray:
 
 
 @njit
-def _derivatives(
-    h: np.ndarray, y: np.ndarray, beta: float, draws: int, slope: np.ndarray, p: np.ndarray
-) -> float:
-    """Return the log-likelihood of an h; fill its derivative in h_ab = h_ba, and the softmax."""
-    t = h.shape[0]
-    value = 0.0
+def _fill_table(start: float, h: float, width: float, out: np.ndarray) -> None:
+    """Fill log Phi and its first two derivatives at start, start + h, ..., shape (n, 3)."""
+    for k in range(out.shape[0]):
+        x = start + h * k
+        z = 0.0  # the top of -z^2/2 - exp(x + width z), at which z + width exp(x + width z) = 0
+        low, high = -math.sqrt(2.0 * max(x, 0.0) + 60.0) - width - max(x, 0.0) / width, 0.0
+        for _ in range(80):
+            z = 0.5 * (low + high)
+            if z + width * math.exp(min(x + width * z, 300.0)) > 0.0:
+                high = z
+            else:
+                low = z
+        rate = math.exp(x + width * z)
+        top = -0.5 * z * z - rate
+        step = 0.5 / math.sqrt(1.0 + width * width * (1.0 + rate))
+        n = math.ceil(8.6 / step)
+        mass, first, second = 0.0, 0.0, 0.0
+        for i in range(-n, n + 1):
+            s = z + step * i
+            r = math.exp(min(x + width * s, 300.0))
+            weight = math.exp(-0.5 * s * s - r - top)
+            mass += weight
+            first -= weight * r
+            second += weight * (r * r - r)
+        first /= mass
+        out[k, 0] = top + math.log(mass * step / math.sqrt(2.0 * math.pi))
+        out[k, 1] = first
+        out[k, 2] = second / mass - first * first
+
+
+@njit
+def _look_up(x: float, start: float, h: float, table: np.ndarray) -> tuple[float, float, float]:
+    """log Phi and its derivatives by the Taylor polynomials of the two nearest knots, blended."""
+    if x <= start:
+        return 0.0, 0.0, 0.0
+    k = min(int((x - start) / h), table.shape[0] - 2)
+    t = (x - start) / h - k
+    blend = t * t * t * (10.0 - 15.0 * t + 6.0 * t * t)
+    left, right = h * t, h * (t - 1.0)
+    a = table[k, 0] + left * (table[k, 1] + 0.5 * left * table[k, 2])
+    b = table[k + 1, 0] + right * (table[k + 1, 1] + 0.5 * right * table[k + 1, 2])
+    da = table[k, 1] + left * table[k, 2]
+    db = table[k + 1, 1] + right * table[k + 1, 2]
+    second = (1.0 - blend) * table[k, 2] + blend * table[k + 1, 2]
+    return (1.0 - blend) * a + blend * b, (1.0 - blend) * da + blend * db, second
+
+
+@njit
+def _log_sum(a: float, b: float) -> float:
+    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
+
+
+@njit
+def _level(
+    tau: np.ndarray, centre: np.ndarray, draws: int, start: float, steps: np.ndarray,
+    tables: np.ndarray, slope: np.ndarray, curvature: np.ndarray,
+) -> float:  # fmt: skip
+    """Log-weight of a point log lambda; fill its gradient and minus its second derivatives."""
+    t = tau.size
+    value = draws * tau.sum()
+    slope[:] = draws
+    curvature[:, :] = 0.0
     for a in range(t):
-        top, total = h[a].max(), 0.0
-        for b in range(t):
-            p[a, b] = math.exp(beta * (h[a, b] - top))
-            total += p[a, b]
-        for b in range(t):
-            p[a, b] /= total
-            value += y[a, b] * beta * (h[a, b] - top)
-        value -= draws * math.log(total)
-    for a in range(t):
-        for b in range(t):
-            slope[a, b] = beta * (y[a, b] - draws * p[a, b])
-            if b != a:
-                slope[a, b] += beta * (y[b, a] - draws * p[b, a])
+        f, d, dd = _look_up(tau[a] + centre[a, a], start, steps[1], tables[1])
+        value += f
+        slope[a] += d
+        curvature[a, a] -= dd
+        for b in range(a):
+            f, d, dd = _look_up(_log_sum(tau[a], tau[b]) + centre[a, b], start, steps[0], tables[0])
+            share = 1.0 / (1.0 + math.exp(tau[b] - tau[a]))
+            value += f
+            slope[a] += d * share
+            slope[b] += d * (1.0 - share)
+            bend = d * share * (1.0 - share)
+            curvature[a, a] -= dd * share * share + bend
+            curvature[b, b] -= dd * (1.0 - share) ** 2 + bend
+            curvature[a, b] -= dd * share * (1.0 - share) - bend
+            curvature[b, a] = curvature[a, b]
     return value
 
 
 @njit
-def _place(z: np.ndarray, omega: np.ndarray, deviation: float, h: np.ndarray) -> float:
-    """Fill h = omega + deviation sqrt(1 + delta_ab) z_ab; return minus half the square of z."""
-    k, squares = 0, 0.0
-    for a in range(omega.shape[0]):
-        for b in range(a, omega.shape[0]):
-            scale = deviation * math.sqrt(2.0) if a == b else deviation
-            h[a, b] = h[b, a] = omega[a, b] + scale * z[k]
-            squares += z[k] * z[k]
-            k += 1
-    return -0.5 * squares
-
-
-@njit
-def _curvature(p: np.ndarray, beta: float, draws: int, deviation: float, out: np.ndarray) -> None:
-    """Fill the precision in z: one for the prior, and the covariances of the rows."""
-    t = p.shape[0]
-    out[:, :] = np.eye(out.shape[0])
-    position = np.empty((t, t), dtype=np.int64)
-    k = 0
-    for a in range(t):
-        for b in range(a, t):
-            position[a, b] = position[b, a] = k
-            k += 1
-    for a in range(t):
-        for b in range(t):
-            left = deviation * beta * (math.sqrt(2.0) if a == b else 1.0)
-            for c in range(t):
-                right = deviation * beta * (math.sqrt(2.0) if a == c else 1.0)
-                spread = (p[a, b] if b == c else 0.0) - p[a, b] * p[a, c]
-                out[position[a, b], position[a, c]] += draws * left * right * spread
-
-
-@njit
-def _flat(slope: np.ndarray, deviation: float, z: np.ndarray) -> np.ndarray:
-    """The slope in z of log-likelihood and prior."""
-    out = -z
-    k = 0
-    for a in range(slope.shape[0]):
-        for b in range(a, slope.shape[0]):
-            out[k] += deviation * (math.sqrt(2.0) if a == b else 1.0) * slope[a, b]
-            k += 1
-    return out
+def _top(
+    tau: np.ndarray, centre: np.ndarray, draws: int, start: float, steps: np.ndarray,
+    tables: np.ndarray, slope: np.ndarray, curvature: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Newton's iteration for the top of a concave log-weight, with shorter steps where needed."""
+    value = _level(tau, centre, draws, start, steps, tables, slope, curvature)
+    for _ in range(200):
+        move = np.linalg.solve(curvature, slope)
+        gain, share = (slope * move).sum(), min(1.0, 4.0 / max(np.abs(move).max(), 1e-300))
+        while True:
+            following = tau + share * move
+            found = _level(following, centre, draws, start, steps, tables, slope, curvature)
+            if found >= value or share < 1e-6:
+                break
+            share *= 0.5
+        tau, value = following, found
+        if gain < 1e-4:
+            break
+    return tau
 
 
 @njit
 def fill_means(
-    y: np.ndarray, omega: np.ndarray, variance: float, beta: float, draws: int, points: np.ndarray,
-    out: np.ndarray,
+    y: np.ndarray, omega: np.ndarray, variance: float, beta: float, draws: int, h: float,
+    start: float, steps: np.ndarray, tables: np.ndarray, out: np.ndarray,
 ) -> None:  # fmt: skip
     """Fill E[h | y] for n sequences, counts and omega of shape (n, T, T)."""
-    t, size = omega.shape[1], points.shape[1]
-    deviation = math.sqrt(variance)
-    h, slope, p = np.empty((t, t)), np.empty((t, t)), np.empty((t, t))
-    precision = np.empty((size, size))
-    levels, moved = np.empty(points.shape[0]), np.empty(points.shape)
+    t = omega.shape[1]
+    slope, curvature = np.empty(t), np.empty((t, t))
     for s in range(omega.shape[0]):
-        z = np.zeros(size)
-        value = _place(z, omega[s], deviation, h) + _derivatives(h, y[s], beta, draws, slope, p)
-        for _ in range(60):
-            _curvature(p, beta, draws, deviation, precision)
-            direction = np.linalg.solve(precision, _flat(slope, deviation, z))
-            gain = (_flat(slope, deviation, z) * direction).sum()
-            share, best, following = 1.0, value, z
-            while share > 1e-6:
-                following = z + share * direction
-                best = _place(following, omega[s], deviation, h)
-                best += _derivatives(h, y[s], beta, draws, slope, p)
-                if best >= value:
-                    break
-                share *= 0.5
-            z, value = following, best
-            if gain < 1e-4:
-                break
-        _curvature(p, beta, draws, deviation, precision)
-        factor = np.linalg.inv(np.linalg.cholesky(precision))  # L^-T maps to the curvature
-        for k in range(points.shape[0]):
-            for i in range(size):
-                total = 0.0
-                for j in range(i, size):
-                    total += factor[j, i] * points[k, j]
-                moved[k, i] = z[i] + _WIDER * total
-            levels[k] = _place(moved[k], omega[s], deviation, h)
-            levels[k] += _derivatives(h, y[s], beta, draws, slope, p)
-            levels[k] += 0.5 * (points[k] * points[k]).sum()
-        top = levels.max()
-        mass, mean = 0.0, np.zeros(size)
-        for k in range(points.shape[0]):
-            weight = math.exp(levels[k] - top)
+        tilted = np.empty((t, t))
+        for a in range(t):
+            for b in range(t):
+                count, spread = y[s, a, b] + y[s, b, a], variance
+                if a == b:
+                    count, spread = y[s, a, a], 2.0 * variance
+                tilted[a, b] = omega[s, a, b] + beta * count * spread
+        centre = beta * tilted
+        tau = np.empty(t)
+        for a in range(t):
+            tau[a] = math.log(draws) - centre[a].max() - 1.0
+        tau = _top(tau, centre, draws, start, steps, tables, slope, curvature)
+        low, high = np.empty(t, dtype=np.int64), np.empty(t, dtype=np.int64)
+        value = _level(tau, centre, draws, start, steps, tables, slope, curvature)
+        inverse = np.linalg.inv(curvature)
+        for a in range(t):
+            wider = 1.2 * math.sqrt(max(inverse[a, a] * curvature[a, a], 1.0))  # than along an axis
+            for sign in (-1, 1):
+                moved, i = tau.copy(), 0
+                while True:
+                    i += sign
+                    moved[a] = tau[a] + h * i
+                    level = _level(moved, centre, draws, start, steps, tables, slope, curvature)
+                    if level < value - _DEEP:
+                        break
+                if sign < 0:
+                    low[a] = math.floor(wider * i)
+                else:
+                    high[a] = math.ceil(wider * i)
+        pulls = _sum_over_rows(tau, centre, h, low, high, start, steps, tables)
+        for a in range(t):
+            for b in range(t):
+                spread = 2.0 * variance if a == b else variance
+                out[s, a, b] = tilted[a, b] + beta * spread * pulls[a, b]
+
+
+@njit
+def _sum_over_rows(
+    tau: np.ndarray, centre: np.ndarray, h: float, low: np.ndarray, high: np.ndarray,
+    start: float, steps: np.ndarray, tables: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Mean of d log Phi/dx of every index over the grid of log lambda around its top.
+
+    The slopes of all factors cancel at the top, and each is taken without its own: concave
+    logarithms then leave every factor at most one.
+    """
+    t = tau.size
+    size = 0
+    for a in range(t):
+        size = max(size, high[a] - low[a] + 1)
+    factor, pull = np.ones((t, t, size, size)), np.zeros((t, t, size, size))
+    for a in range(t):
+        base, tangent, _ = _look_up(tau[a] + centre[a, a], start, steps[1], tables[1])
+        for i in range(high[a] - low[a] + 1):
+            x = h * (low[a] + i)
+            f, d, _ = _look_up(tau[a] + x + centre[a, a], start, steps[1], tables[1])
+            factor[a, a, i, 0], pull[a, a, i, 0] = math.exp(f - base - tangent * x), d
+        for b in range(a):
+            shift = centre[a, b]
+            both = _log_sum(tau[a], tau[b])
+            base, tangent, _ = _look_up(both + shift, start, steps[0], tables[0])
+            share = 1.0 / (1.0 + math.exp(tau[b] - tau[a]))
+            for i in range(high[a] - low[a] + 1):
+                for j in range(high[b] - low[b] + 1):
+                    x, z = h * (low[a] + i), h * (low[b] + j)
+                    f, d, _ = _look_up(
+                        _log_sum(tau[a] + x, tau[b] + z) + shift, start, steps[0], tables[0]
+                    )
+                    below = tangent * (share * x + (1.0 - share) * z)
+                    factor[a, b, i, j], pull[a, b, i, j] = math.exp(f - base - below), d
+    return _contract(factor, pull, high - low + 1)
+
+
+@njit
+def _contract(factor: np.ndarray, pull: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Visit all points of the grid, row by row; leave a branch when its weight is negligible."""
+    t = counts.size
+    sums, mass = np.zeros((t, t)), 0.0
+    at, weights = np.zeros(t, dtype=np.int64), np.ones(t + 1)
+    depth = 0
+    while depth >= 0:
+        if at[depth] == counts[depth]:
+            depth -= 1
+            if depth >= 0:
+                at[depth] += 1
+            continue
+        i = at[depth]
+        weight = weights[depth] * factor[depth, depth, i, 0]
+        for b in range(depth):
+            weight *= factor[depth, b, i, at[b]]
+        if weight < 1e-9:
+            at[depth] += 1
+        elif depth < t - 1:
+            depth += 1
+            weights[depth], at[depth] = weight, 0
+        else:
             mass += weight
-            mean += weight * moved[k]
-        _place(mean / mass, omega[s], deviation, out[s])
+            for a in range(t):
+                sums[a, a] += weight * pull[a, a, at[a], 0]
+                for b in range(a):
+                    sums[a, b] += weight * pull[a, b, at[a], at[b]]
+            at[depth] += 1
+    for a in range(t):
+        for b in range(a):
+            sums[b, a] = sums[a, b]
+    return sums / mass
+
+
+def posterior_means(
+    y: FloatArray, omega: FloatArray, variance: float, beta: float, draws: int, fine: float = 1.0
+) -> FloatArray:
+    """Return E[h | y] for counts and omega of shape (n, T, T), to about 1e-5 of sqrt(V)."""
+    width = beta * math.sqrt(variance)
+    h = fine * 0.7 * math.sqrt(1.0 / (1.0 + draws / 3.0) + 0.1 * width * width)
+    extent = beta * float(np.abs(omega).max()) + 2.0 * width * width * draws
+    steps = fine * _TABLE * np.array([1.0 + width, 1.0 + math.sqrt(2.0) * width])
+    start, end = -30.0 - 9.0 * width, 40.0 + 4.0 * extent + 30.0 * width + math.log(draws)
+    tables = np.empty((2, math.ceil((end - start) / steps[0]) + 2, 3))
+    _fill_table(start, steps[0], width, tables[0])
+    _fill_table(start, steps[1], math.sqrt(2.0) * width, tables[1])
+    out = np.empty_like(omega)
+    fill_means(y, omega, variance, beta, draws, h, start, steps, tables, out)
+    return out
 
 
 # ---------------------------------------------------------------------------------------------
@@ -193,13 +302,14 @@ def fisher_information(tokens: int, beta: float) -> float:
     return float(beta**2 * tokens * (2.0 * diagonal + others * off))
 
 
-def _one_average(
-    x: float, tokens: int, beta: float, draws: int, fisher: float, seed: int
-) -> float:
+def _one_average(x: float, tokens: int, beta: float, draws: int, fisher: float, seed: int) -> float:
     """c/V over sequences: squares of posterior means, corrected by those of the score at h."""
     size = tokens * (tokens + 1) // 2
     rows, columns = np.triu_indices(tokens)
-    normal = _normal_points(2 * size, _OUTER, seed)
+    from scipy.stats import qmc  # half a second of import that few sessions need
+
+    law = qmc.MultivariateNormalQMC(np.zeros(2 * size), rng=np.random.default_rng(seed))
+    normal = law.random(_OUTER)
     rng = np.random.default_rng(seed)
     scale = np.sqrt(1.0 + (rows == columns))
     omega, h = np.empty((2, _OUTER, tokens, tokens))
@@ -208,8 +318,7 @@ def _one_average(
     full = known + math.sqrt(x) * scale * normal[:, size:]
     h[:, rows, columns] = h[:, columns, rows] = full
     y, p = draw_counts(h, beta, draws, rng)
-    mean = np.empty_like(h)
-    fill_means(y, omega, x, beta, draws, points_for(tokens, _INNER), mean)
+    mean = posterior_means(y, omega, x, beta, draws, fine=1.4)
     score = beta * (y - draws * p)
     score = score + (1.0 - np.eye(tokens)) * score.transpose(0, 2, 1)
     weights = np.triu(1.0 + np.eye(tokens))
@@ -224,8 +333,6 @@ def draw_counts(
     h: FloatArray, beta: float, draws: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return counts of tokens drawn from the softmax of each row, and the softmax."""
-    from aimlib._softmax import row_softmax
-
     p = row_softmax(h, beta)
     return rng.multinomial(draws, p).astype(np.float64), p
 
@@ -246,7 +353,7 @@ def series(tokens: int, beta: float, draws: int) -> tuple[np.polynomial.Polynomi
     )
     mean = values.mean(axis=1) / fisher
     spread = values.std(axis=1, ddof=1) / fisher / math.sqrt(_REPEATS)
-    powers = grid[:, None] ** np.arange(1, 5)
+    powers = grid[:, None] ** np.arange(1, 4)
     fit = np.linalg.lstsq(powers, np.log(mean), rcond=None)[0]
     left = powers @ fit - np.log(mean)
     error = 2.0 * float(np.max(spread / mean)) + float(np.sqrt(np.mean(left**2)))
