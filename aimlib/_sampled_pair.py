@@ -233,8 +233,8 @@ def _outcomes(
     """What a row may show with u around a centre, and the log of the measure of each.
 
     Counts have the binomial coefficients.  A probability with noise is summed over equal steps of
-    s, with :math:`\\hat p=\\sigma(\\beta s)+\\epsilon s/\\ell`, of which one step is in proportion to
-    the width of its law: that of the noise and of what is not known of u.
+    s, sigma(beta s) + spread s/scale being what is shown: one step is in proportion to the width of
+    its law, that of the noise and of what is not known of u.
     """
     if draws:
         counts = np.arange(draws + 1.0)
@@ -281,7 +281,7 @@ class _Rows:
         self.shared, self.weights = shared, weights / weights.sum()
         self.step = step_of(x, beta, draws, noise)
 
-    def _smooth(self, mean: float, offsets: FloatArray, variance: float) -> Any:
+    def _smooth(self, mean: float, offsets: Any, variance: float) -> Any:
         outcomes, logs = _outcomes(mean, self.x, self.beta, self.draws, self.noise)
         law, slope = np.empty((2, outcomes.size, offsets.size))
         _fill_smooth(outcomes, logs, mean + offsets, variance, self.step,

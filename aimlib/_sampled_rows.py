@@ -112,7 +112,7 @@ def _level(
             curvature[b, b] -= dd * (1.0 - share) ** 2 + bend
             curvature[a, b] -= dd * share * (1.0 - share) - bend
             curvature[b, a] = curvature[a, b]
-    return value
+    return float(value)
 
 
 @njit
