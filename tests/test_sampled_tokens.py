@@ -301,7 +301,7 @@ def test_mismatched_questions_are_refused() -> None:
         (soft, channel),
         (soft, SampledSoftmaxChannel(2)),
     ):
-        with pytest.raises(ValueError, match="outputs|channel must have"):
+        with pytest.raises(ValueError, match=r"outputs|channel must have"):
             amp(data, PRIOR, asked)
     half = Dataset(counts.tokens, counts.outputs + np.array([0.5, -0.5]), counts.teacher)
     with pytest.raises(ValueError, match="sum to draws = 4"):
