@@ -162,7 +162,7 @@ def fill_means(
         value = _level(tau, centre, draws, start, steps, tables, slope, curvature)
         inverse = np.linalg.inv(curvature)
         for a in range(t):
-            wider = 1.2 * math.sqrt(max(inverse[a, a] * curvature[a, a], 1.0))  # than along an axis
+            wider = 1.8 * math.sqrt(max(inverse[a, a] * curvature[a, a], 1.0))  # than along an axis
             for sign in (-1, 1):
                 moved, i = tau.copy(), 0
                 while True:
