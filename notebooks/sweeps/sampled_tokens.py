@@ -100,18 +100,15 @@ def cases(**axes: list[Any]) -> list[dict[str, Any]]:
 EXPERIMENTS: dict[str, tuple[Any, Any, Any]] = {
     "passing": (
         passing,
-        cases(
-            dimension=[100],
-            alpha=[0.1, 0.2, 0.4, 0.8, 1.6, 3.2],
-            draws=[1, 4],
-        ),
+        cases(dimension=[100], alpha=[0.1, 0.2, 0.4, 0.8], draws=[1, 4])
+        + cases(dimension=[100], alpha=[1.6], draws=[1]),
         range(4),
     ),
     "training": (
         training,
         cases(
             dimension=[50],
-            alpha=[0.2, 0.8, 1.6],
+            alpha=[0.2, 0.8],
             draws=[1, 4],
             starts=[8],
             steps=[800],
@@ -120,11 +117,8 @@ EXPERIMENTS: dict[str, tuple[Any, Any, Any]] = {
     ),
     "precision": (
         precision,
-        cases(
-            alpha=[0.4],
-            noise=[1e-2, 1e-4],
-            beta=[0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
-        ),
+        cases(alpha=[0.4], noise=[1e-2], beta=[0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
+        + cases(alpha=[0.4], noise=[1e-4], beta=[0.1, 0.3, 1.0, 3.0]),
         range(1),
     ),
 }
