@@ -59,8 +59,9 @@ class SampledSoftmaxChannel(SymmetricChannel):
     outputs do not say which of the two channels made them.
 
     Two tokens: all sums to about 1e-9.  More: the posterior mean to about 1e-4 of
-    :math:`\sqrt V` (1e-3 where :math:`\beta\sqrt V` exceeds 10), in a time that grows as :math:`30^T`; the information by Monte Carlo, with the
-    error of :meth:`information_with_error`.
+    :math:`\sqrt V` (1e-3 where :math:`\beta\sqrt V` exceeds 10), in a time that grows as
+    :math:`30^T`; the information by Monte Carlo, with the error of
+    :meth:`information_with_error`.
 
     Examples
     --------

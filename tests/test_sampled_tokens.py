@@ -88,7 +88,7 @@ def test_posterior_where_data_contradict_the_prediction() -> None:
     assert np.isfinite(mean).all()
 
 
-@pytest.mark.parametrize(("beta", "draws"), [(1.0, 1), (3.0, 1), (1.0, 4)])
+@pytest.mark.parametrize(("beta", "draws"), [(0.4, 1), (1.0, 1), (0.4, 4)])
 @pytest.mark.parametrize("variance", [1.5, 1.0, 0.1])
 def test_information_by_plain_quadrature(beta, draws, variance) -> None:
     """sampled_tokens:pair-information by Gauss-Hermite sums over mean and indices."""
@@ -110,7 +110,7 @@ def test_information_by_plain_quadrature(beta, draws, variance) -> None:
             d1, d2 = (law * score[..., 0]) @ joint, (law * score[..., 1]) @ joint
             total += joint @ ((3 * d1**2 + 3 * d2**2 + 2 * d1 * d2) / np.maximum(mass, 1e-300))
     channel = SampledSoftmaxChannel(2, beta, draws)
-    accuracy = 1e-4 if beta == 1.0 else 2e-2  # of the Gauss-Hermite sums, poles at i pi/beta
+    accuracy = 1e-4 if beta == 1.0 else 1e-8  # of the Gauss-Hermite sums, poles at i pi/beta
     assert channel.information_at(variance, 1.5) == pytest.approx(variance * total, rel=accuracy)
 
 
