@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport MPLBACKEND
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help book live pdf test test-slow serve execute headline lock clean setup
+.PHONY: help book live pdf test test-slow bench bench-torch serve execute headline lock clean setup
 
 help:
 	@sed -n '1,5p' Makefile
@@ -62,6 +62,16 @@ test-slow: $(READY)
 
 execute: $(READY)
 	$(BIN)/python tests/store_notebooks.py $(CHAPTERS)
+
+# Peers are optional: PEERS=FOLDER of clones, TORCH=PYTHON or once `make bench-torch`.
+TORCH ?= $(wildcard .venv-bench/bin/python)
+bench: $(READY)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python benchmarks/suite.py \
+	  $(if $(TORCH),--torch $(TORCH)) $(if $(PEERS),--peers $(PEERS)) $(BENCH)
+
+bench-torch:
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet -r benchmarks/requirements.txt
 
 headline: $(READY)
 	$(BIN)/python benchmarks/headline.py

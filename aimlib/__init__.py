@@ -75,25 +75,4 @@ __all__ = [
     "whiten",
 ]
 
-__getattr__ = moved_names(
-    __name__,
-    {
-        "CrossAttentionModel": "aimlib.cross_attention.Model",
-        "CrossDataset": "aimlib.cross_attention.Dataset",
-        "CrossHardmaxChannel": "aimlib.cross_attention.HardmaxChannel",
-        "CrossLinearChannel": "aimlib.cross_attention.LinearChannel",
-        "CrossSoftmaxChannel": "aimlib.cross_attention.SoftmaxChannel",
-        "DeepSoftmaxChannel": "aimlib.layers.DeepSoftmaxChannel",
-        "LayeredAMPResult": "aimlib.AMPResult",
-        "LayeredDataset": "aimlib.layers.Dataset",
-        "LayeredDescentResult": "aimlib.DescentResult",
-        "MixedLinearChannel": "aimlib.layers.MixedLinearChannel",
-        "cross_attention_amp": "aimlib.cross_attention.amp",
-        "cross_attention_indices": "aimlib.cross_attention.indices",
-        "cross_weak_recovery_threshold": "aimlib.cross_attention.weak_recovery_threshold",
-        "layered_amp": "aimlib.layers.amp",
-        "layered_descent": "aimlib.layers.averaged_gradient_descent",
-        "layered_state_evolution": "aimlib.layers.state_evolution",
-        "sample_layers": "aimlib.layers.model.sample_layers",
-    },
-)
+__getattr__ = moved_names(__name__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,23 +24,81 @@ _SMALLEST = 1e-40  # V/Q that stands for zero where c is integrated over log V
 _ROUNDING = 1e-6  # of outputs kept in single precision
 
 
-class BaseChannel(ABC):
-    """A channel of which :meth:`output`, :meth:`posterior_mean`, :meth:`information_at` are given.
+class Informative(Protocol):
+    """What state evolution asks of a channel, whatever the shape of its indices.
 
-    Derive from :class:`SymmetricChannel` or :class:`RectangularChannel`, which know the shape of
-    the indices and check it (:meth:`check_indices`, :meth:`check_posterior`).
+    :class:`SymmetricChannel` and :class:`RectangularChannel` derive all of it from
+    ``information_at``.
     """
 
-    weights: ClassVar[Literal["symmetric", "rectangular"]]
-
     @property
+    def weights(self) -> str:
+        """The kind of weights it is for, "symmetric" or "rectangular"."""
+
+    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
+        """Return c(q) (``channels:information``), V = Q - q.
+
+        Parameters
+        ----------
+        overlap : float or array
+            q from 0 to Q: the second moment of the estimate, ``Tr S_hat S_hat'/d``.
+        second_moment : float
+            Q > 0: that of S.
+
+        Returns
+        -------
+        float or array
+            Of the shape of ``overlap``, from 0 to the number of independent indices.
+        """
+
     @abstractmethod
-    def index_shape(self) -> tuple[int, int]:
-        """Shape of the indices of one sequence, (T, T) or (T, T')."""
+    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
+        """Return c as a function of the uncertainty V = Q - q, which keeps its digits at small V.
+
+        Parameters
+        ----------
+        variance : float or array
+            V from 0 to Q: what is left of the variance of an index (twice that on the diagonal of
+            symmetric ones), and the estimation error of S.
+        second_moment : float
+            Q > 0, the limit of ``Tr S S'/d``: that variance when nothing is known.
+
+        Returns
+        -------
+        float or array
+            Of the shape of ``variance``: from 0 to the number of independent indices.
+        """
+
+    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
+        r"""Return :math:`-\Psi_{out}` (``replica:output-term``), the entropy of y in nats.
+
+        .. math:: H(V) = -\tfrac12\int_V^Q c(V')\,\frac{dV'}{V'}
+
+        up to a constant, which changes no estimate.  At V = 0 it is :math:`-\infty` unless c
+        vanishes there.  Arguments as in :meth:`information_at`.
+        """
+
+    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
+        r"""Return the error on the output of a new sequence; each channel states its measure.
+
+        Unless it states another, :math:`E\|y-E[y\mid\mathrm{data}]\|^2`, noise included: half the
+        mean squared distance between the outputs of two posterior samples, by quasi-Monte Carlo
+        with a fixed seed, to about 1e-3 relative.  Arguments as in :meth:`information_at`.
+
+        Raises
+        ------
+        ValueError
+            If outputs are not finite; a channel whose outputs have no squared distance states an
+            error of its own.
+        """
+
+
+class Observed(Informative, Protocol):
+    """What message passing asks of a channel beside, for indices of shape (..., T, T')."""
 
     @abstractmethod
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return the outputs of indices, shape (..., T, T'); ``rng`` draws noise if there is any.
+        """Return the outputs of indices; ``rng`` draws noise if there is any.
 
         Parameters
         ----------
@@ -48,6 +106,10 @@ class BaseChannel(ABC):
             h; symmetric in the last two axes where the weights are symmetric.
         rng : numpy Generator, optional
             Needed by channels with noise, and by no other.
+
+        Returns
+        -------
+        array, shape (..., T, T')
 
         Raises
         ------
@@ -57,14 +119,14 @@ class BaseChannel(ABC):
 
     @abstractmethod
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        r"""Return :math:`E[h\mid y]` where h is Gaussian with mean omega before y is seen.
+        r"""Return :math:`E[h\mid y]` for indices that were Gaussian before (``channels:prior``).
 
         Parameters
         ----------
         y : array, shape (..., T, T')
             Outputs.
         omega : array, shape (..., T, T')
-            Means of the indices given all other data, of order one as the indices are.
+            :math:`\omega`, the means of the indices given all other data; of order one.
         variance : float
             V > 0: the variance of an index is V, twice that on the diagonal of symmetric ones.
 
@@ -78,50 +140,41 @@ class BaseChannel(ABC):
             If the shapes do not agree, V is not positive, or y is no output of this channel.
         """
 
-    @abstractmethod
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of the uncertainty V = Q - q, which keeps its digits at small V.
+    def validate(self, outputs: ArrayLike) -> None:
+        """Raise ValueError if ``outputs``, shape (n, T, T'), cannot come from this channel.
 
-        Parameters
-        ----------
-        variance : float or array
-            V from 0 to Q: the variance of an index that is left, and the estimation error of S.
-        second_moment : float
-            Q > 0: that variance when nothing is known, the limit of ``Tr S S'/d``.
-
-        Returns
-        -------
-        float or array
-            Of the shape of ``variance``: from 0 to the number of independent indices.
+        Message passing asks once.  Accepts everything unless a channel says more.
         """
+
+
+class BaseChannel(Observed, ABC):
+    """A channel of which :meth:`output`, :meth:`posterior_mean`, :meth:`information_at` are given.
+
+    Derive from :class:`SymmetricChannel` or :class:`RectangularChannel`, which know the shape of
+    the indices and check it (:meth:`check_indices`, :meth:`check_posterior`).
+    """
+
+    weights: ClassVar[Literal["symmetric", "rectangular"]]
+
+    @property
+    @abstractmethod
+    def index_shape(self) -> tuple[int, int]:
+        """Shape of the indices of one sequence, (T, T) or (T, T')."""
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the indices (a, b) and (b, a) are one."""
+        return self.weights == "symmetric"
+
+    @property
+    def spreads(self) -> FloatArray:
+        """Variance of every index over V, which is 2 on the diagonal of symmetric ones, else 1."""
+        return np.ones(self.index_shape) + (np.eye(self.index_shape[0]) if self.is_tied else 0.0)
 
     def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        """Return c(q) (``channels:information``): :meth:`information_at` V = Q - q.
-
-        Parameters
-        ----------
-        overlap : float or array
-            q from 0 to Q, the second moment of what is known of S.
-        second_moment : float
-            Q > 0.
-        """
         return self.information_at(uncertainty(overlap, second_moment), second_moment)
 
     def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return the entropy of y given the data so far, in nats, up to a constant.
-
-        .. math:: H(V) = -\tfrac12\int_V^Q c(V')\,\frac{dV'}{V'}
-
-        is zero where nothing is known, V = Q; its slope is that of :math:`-\Psi_{out}`, and the
-        constant changes no estimate.  At V = 0 it is :math:`-\infty` unless c vanishes there.
-
-        Parameters
-        ----------
-        variance : float or array
-            V from 0 to Q.
-        second_moment : float
-            Q > 0.
-        """
         v = variances(variance, second_moment)
         values = [self._entropy_at(float(x), float(second_moment)) for x in np.ravel(v)]
         return like(np.array(values).reshape(np.shape(v)))
@@ -138,44 +191,17 @@ class BaseChannel(ABC):
         return float(-0.5 * half * np.sum(values @ _WEIGHTS))
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`E\|y-E[y\mid\mathrm{data}]\|^2` on a new sequence, noise included.
-
-        Half the mean squared distance between the outputs of two posterior samples, by quasi-Monte
-        Carlo with a fixed seed: to about 1e-3 relative.
-
-        Parameters
-        ----------
-        variance : float or array
-            V from 0 to Q.
-        second_moment : float
-            Q > 0.
-
-        Raises
-        ------
-        ValueError
-            If :meth:`output` returns something that is not finite; a channel whose outputs have
-            no squared distance states an error of its own.
-        """
         v = variances(variance, second_moment)
         values = [sampled_error(self, float(x), float(second_moment)) for x in np.ravel(v)]
         return like(np.array(values).reshape(np.shape(v)))
 
-    def validate(self, outputs: ArrayLike) -> None:  # noqa: B027  not every channel can tell
-        """Raise ValueError if these are no outputs of this channel; message passing asks once.
-
-        Parameters
-        ----------
-        outputs : array, shape (n, T, T')
-
-        Notes
-        -----
-        Accepts everything unless a channel says more.
-        """
+    def validate(self, outputs: ArrayLike) -> None:
+        pass
 
     def check_indices(self, name: str, value: ArrayLike) -> FloatArray:
         """Return finite indices of shape (..., T, T'), symmetric where they must be, or raise."""
         array = check_shape(name, value, self.index_shape)
-        if self.weights == "symmetric" and array.size:
+        if self.is_tied and array.size:
             asymmetry = float(np.abs(array - np.swapaxes(array, -1, -2)).max())
             if asymmetry > 1e-9 * max(1.0, float(np.abs(array).max())):
                 raise ValueError(
@@ -192,7 +218,7 @@ class BaseChannel(ABC):
         centre = self.check_indices("omega", omega)
         if centre.shape != outputs.shape:
             raise ValueError(f"omega must have the shape of y, {outputs.shape}, got {centre.shape}")
-        return outputs, centre, check.real("variance", variance, low=0.0, open_low=True)
+        return outputs, centre, check.positive("variance", variance)
 
 
 class SymmetricChannel(BaseChannel):
@@ -237,9 +263,9 @@ def sampled_error(
     from scipy.stats import qmc  # half a second of import that few sessions need
 
     shape = channel.index_shape
-    tied = channel.weights == "symmetric"
+    tied = channel.is_tied
     rows, columns = np.triu_indices(shape[0]) if tied else np.indices(shape).reshape(2, -1)
-    scale = np.sqrt(1.0 + (rows == columns)) if tied else 1.0
+    scale = np.sqrt(channel.spreads[rows, columns])
     points = qmc.MultivariateNormalQMC(np.zeros(2 * rows.size), rng=np.random.default_rng(0))
     mean, spread = np.split(points.random(2**log_count), 2, axis=1)
     outputs, rng = [], np.random.default_rng(1)
@@ -345,7 +371,7 @@ def _place(index: tuple[Any, ...]) -> str:
 
 def uncertainty(overlap: ArrayLike, second_moment: float) -> FloatArray:
     """Return V = Q - q after checking 0 <= q <= Q."""
-    total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+    total = check.positive("second_moment", second_moment)
     return total - check.reals("overlap", overlap, low=0.0, high=total)
 
 
@@ -354,7 +380,7 @@ def variances(variance: ArrayLike, second_moment: float) -> FloatArray:
     if type(variance) is float and isinstance(second_moment, float):
         if 0.0 <= variance <= second_moment < math.inf and second_moment > 0.0:
             return np.float64(variance)
-    total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+    total = check.positive("second_moment", second_moment)
     return check.reals("variance", variance, low=0.0, high=total)
 
 

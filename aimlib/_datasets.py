@@ -22,7 +22,7 @@ Seed = int | np.random.SeedSequence | np.random.Generator
 Sequences = tuple[FloatArray, ...]  # tokens (n, T, d); or queries (n, T, d) and keys (n, T', d')
 Shapes = tuple[tuple[int, int], ...]  # tokens and dimension of each of them
 
-_BLOCK_BYTES = 1 << 20  # tokens of one block: small enough for the cache, large enough for BLAS
+_BLOCK_BYTES = 1 << 19  # tokens of one block: small enough for the cache, large enough for BLAS
 _LEAST_BLOCK = 64
 
 
@@ -439,6 +439,24 @@ class SequenceModel:
                 f"sample_complexity must be at least 0.5/dimension^2 = {least:g}, got {alpha!r}"
             )
         return n
+
+    def sample(self, sample_complexity: float, seed: Seed) -> Any:
+        """Draw a teacher and a data set of n = round(sample_complexity * d^2) sequences.
+
+        Parameters
+        ----------
+        sample_complexity : float
+            alpha > 0, large enough for at least one sequence.
+        seed : int, SeedSequence or Generator
+            The only source of randomness.  Teacher, each kind of sequence and channel noise have
+            independent streams, so that the teacher does not depend on ``sample_complexity``.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range, or the sequences do not fit in memory.
+        """
+        raise NotImplementedError
 
     def draw(self, sample_complexity: float, seed: Seed) -> tuple[Any, ...]:
         """Draw what a data set in memory holds: sequences, outputs and teacher."""

@@ -2,8 +2,9 @@ r"""Hardmax with three tokens or more: the information c, and the share of miscl
 
 The posterior is in ``_hardmax``.  Over :math:`x=\sqrt{V/Q}` the ratio c/x is a smooth function.
 Its value at both ends, its slope at x = 1 and its integral, which is the entropy of the output, are
-known exactly; they fix a cubic.  Rows of independent indices, those of
-cross-attention, have the same four conditions in closed form, and use the same cubic.
+known exactly; they fix a cubic.  At three tokens lattice sums add what the cubic lacks.  Rows of
+independent indices, those of cross-attention, have the same four conditions in closed form, and use
+the same cubic.
 """
 
 from __future__ import annotations
@@ -15,10 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from aimlib._hardmax import MOST_TOKENS, is_possible, start_of_information
+from aimlib._compile import njit
+from aimlib._hardmax import MOST_TOKENS, is_possible, posterior
+from aimlib._hardmax_sampler import spread_of
 from aimlib._normal import INVERSE_SQRT_2PI, sign_information_of
 from aimlib._validation import FloatArray
 
+# c/x of three tokens in Chebyshev polynomials of 2x - 1, fitted to the four exact conditions and to
+# lattice sums of c and of the entropy, which it meets to 1e-7 (notebooks/sweeps/hardmax.py)
+_THREE = (
+    3.081246589593e+00, -1.986524116843e-01, -3.356956879095e-02, 2.468147344067e-03,
+    -8.537010473957e-04, 1.022558861673e-04, 7.040732552281e-06, 1.061268720508e-07,
+)  # fmt: skip
+_ERROR_OF_THREE = 1e-6
 MOST_SUMMED = 6  # tokens up to which every output is summed; beyond, outputs are sampled
 
 
@@ -57,13 +67,18 @@ def cubic_series(
 def series(tokens: int) -> tuple[FloatArray, float]:
     """Polynomial in x through c/x of T tokens, and an estimate of its largest relative error.
 
-    From seven tokens on only the parabola is affordable, from sampled outputs; its error is that
-    of six tokens plus two standard errors.
+    Three tokens have lattice sums beside the exact conditions.  From seven tokens on only the
+    parabola is affordable, from sampled outputs; its error is that of six tokens plus two standard
+    errors.
     """
     if tokens > MOST_TOKENS:
         raise ValueError(
             f"tokens must be at most {MOST_TOKENS} for the information of hardmax, got {tokens}"
         )
+    if tokens == 3:
+        chebyshev = np.polynomial.Chebyshev(_THREE, domain=[0.0, 1.0])
+        power = chebyshev.convert(kind=np.polynomial.Polynomial).coef
+        return np.asarray(power, dtype=np.float64), _ERROR_OF_THREE
     return summed_series(tokens) if tokens <= MOST_SUMMED else sampled_series(tokens)
 
 
@@ -86,6 +101,42 @@ def sampled_series(tokens: int) -> tuple[FloatArray, float]:
     values = [tokens * boundary(tokens) * one_sign_integral(), start, -np.mean(log_probability)]
     sampling = 2.0 * float(np.std(gain) / math.sqrt(len(gain)) / start)
     return np.linalg.solve(conditions, np.array(values)), series(MOST_SUMMED)[1] + sampling
+
+
+@njit
+def start_of_information(outputs: np.ndarray, curvature: bool) -> np.ndarray:
+    """What each output says if nothing is known: log P, |E h~|^2 and ||Cov h~ - 1||_F^2.
+
+    h~ = h/spread, and Cov h~ is the derivative of its mean in its prior mean, by differences.
+    The last is left out, as zero, unless ``curvature`` is set.
+    """
+    t = outputs.shape[1]
+    step = 1e-4
+    result = np.zeros((outputs.shape[0], 3))
+    z, mean, other = np.zeros((t, t)), np.empty((t, t)), np.empty((t, t))
+    for y in range(outputs.shape[0]):
+        result[y, 0] = posterior(outputs[y], z, mean)[0]
+        # half of the sum over the full matrix: a diagonal index has variance 2, any other is double
+        for a in range(t):
+            for b in range(t):
+                result[y, 1] += 0.5 * mean[a, b] ** 2
+        if not curvature:
+            continue
+        for a in range(t):
+            for b in range(a, t):
+                s = spread_of(a, b)
+                z[a, b] = z[b, a] = step * s
+                posterior(outputs[y], z, mean)
+                z[a, b] = z[b, a] = -step * s
+                posterior(outputs[y], z, other)
+                z[a, b] = z[b, a] = 0.0
+                for c in range(t):
+                    for d in range(t):  # the covariance of h_cd with h~_ab, less that before y
+                        slope = (mean[c, d] - other[c, d]) / (2.0 * step)
+                        if (c == a and d == b) or (c == b and d == a):
+                            slope -= s
+                        result[y, 2] += 0.5 * slope * slope
+    return result
 
 
 @functools.cache

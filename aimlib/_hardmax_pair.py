@@ -15,11 +15,11 @@ import numpy as np
 from aimlib._compile import njit
 from aimlib._normal import (
     INVERSE_SQRT_2PI,
+    half_plane,
     log_normal_cdf,
     mills,
     normal_cdf,
     normal_pdf,
-    sign_information,
     sign_information_of,
 )
 from aimlib._validation import FloatArray
@@ -142,36 +142,38 @@ def pair_information(w1: float, w2: float) -> float:
     return total
 
 
+@njit
+def pair_informations(w1: np.ndarray, w2: np.ndarray) -> np.ndarray:
+    """:func:`pair_information` of every entry of two vectors."""
+    out = np.empty(w1.size)
+    for i in range(w1.size):
+        out[i] = pair_information(w1[i], w2[i])
+    return out
+
+
 _GRID_STEP = 0.2
 _GRID_REACH = 50
 
 
-@njit
-def _fill_corner(corner: np.ndarray) -> None:
+def _corner() -> FloatArray:
     """What the corner of the plane of means adds to two independent signs, on a grid."""
     n = _GRID_REACH
-    for i in range(-n, n + 1):
-        for j in range(abs(i), n + 1):  # unchanged by (w1, w2) -> (w2, w1) and -> (-w1, -w2)
-            w1, w2 = _GRID_STEP * i, _GRID_STEP * j
-            value = pair_information(w1, w2) - sign_information(w1) - sign_information(w2)
-            corner[n + i, n + j] = corner[n + j, n + i] = value
-            corner[n - i, n - j] = corner[n - j, n - i] = value
+    i, j = np.indices((2 * n + 1, 2 * n + 1)).reshape(2, -1) - n
+    part = j >= np.abs(i)  # unchanged by (w1, w2) -> (w2, w1) and -> (-w1, -w2)
+    i, j = i[part], j[part]
+    w1, w2 = _GRID_STEP * i, _GRID_STEP * j
+    values = pair_informations(w1, w2) - sign_information_of(w1) - sign_information_of(w2)
+    corner = np.empty((2 * n + 1, 2 * n + 1))
+    for row, column in ((i, j), (j, i), (-i, -j), (-j, -i)):
+        corner[n + row, n + column] = values
+    return corner
 
 
-@njit
 def _information_near_the_start(k: float) -> float:
     """c for small k = sqrt(q/V): average over the mean of u, in units of its own covariance."""
-    step, reach = 0.4, 22
-    total = 0.0
-    for i in range(-reach, reach + 1):
-        for j in range(-reach, reach + 1):
-            z1, z2 = step * i, step * j
-            weight = normal_pdf(z1) * normal_pdf(z2)
-            if weight > 1e-19:
-                total += weight * pair_information(
-                    k * z1, k * (_CORRELATION * z1 + _CONDITIONAL * z2)
-                )
-    return total * step * step
+    z1, z2, weight = half_plane(0.4, 22)
+    values = pair_informations(k * z1, k * (_CORRELATION * z1 + _CONDITIONAL * z2))
+    return float(weight @ values)
 
 
 def _information_ratio(x: float, corner: FloatArray) -> float:
@@ -183,7 +185,7 @@ def _information_ratio(x: float, corner: FloatArray) -> float:
     """
     k2 = (1.0 - x * x) / (x * x)
     if k2 < 0.2:
-        return float(_information_near_the_start(math.sqrt(k2)) / x)
+        return _information_near_the_start(math.sqrt(k2)) / x
     r = _CORRELATION
     w = _GRID_STEP * np.arange(-_GRID_REACH, _GRID_REACH + 1)
     form = (w[:, None] ** 2 + w**2 - 2.0 * r * w[:, None] * w) / (1.0 - r * r)
@@ -198,8 +200,7 @@ def _information_ratio(x: float, corner: FloatArray) -> float:
 @functools.cache
 def pair_series() -> np.polynomial.Chebyshev:
     """c/x as a Chebyshev series in x = sqrt(V/Q) on [0, 1], where it is analytic."""
-    corner = np.empty((2 * _GRID_REACH + 1, 2 * _GRID_REACH + 1))
-    _fill_corner(corner)
+    corner = _corner()
     nodes = np.cos(np.pi * (np.arange(40) + 0.5) / 40)
     values = [_information_ratio(0.5 * (1.0 + t), corner) for t in nodes]
     coefficients = np.polynomial.chebyshev.chebfit(nodes, values, 39)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from aimlib._compile import njit
+from aimlib._validation import FloatArray
 
 _SQRT_HALF = math.sqrt(0.5)
 INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -59,6 +60,19 @@ def sign_information_of(x: np.ndarray) -> np.ndarray:
     for i in range(x.size):
         out[i] = sign_information(x[i])
     return out
+
+
+def half_plane(step: float, reach: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Trapezoid over two standard normals, for functions that (z1, -z2) or (-z1, -z2) leaves as is.
+
+    Points z1 and z2 >= 0 on a grid of so many steps, and their weights, which count both halves.
+    """
+    i, j = np.indices((2 * reach + 1, reach + 1), dtype=np.float64).reshape(2, -1)
+    z1, z2 = step * (i - reach), step * j
+    weight = np.exp(-0.5 * (z1 * z1 + z2 * z2)) * (step * INVERSE_SQRT_2PI) ** 2
+    weight[j > 0] *= 2.0
+    kept = weight > 1e-20
+    return z1[kept], z2[kept], weight[kept]
 
 
 @njit

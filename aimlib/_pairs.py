@@ -54,11 +54,8 @@ def match(prior: Any, channel: Any, *others: tuple[str, Any], weights: str | Non
     kinds = {weights_of(value) for _, value in named}
     wanted = weights or ("rectangular" if weights_of(prior) == "rectangular" else "symmetric")
     if kinds != {wanted}:
-        shown = ", ".join(
-            f"{name} = {_short(value)} ({weights_of(value)})" for name, value in named
-        )
         fitting = _PARTNERS[weights] if weights else "; or ".join(_PARTNERS.values())
-        raise ValueError(f"{_listed(named)} must belong together: {fitting}; got {shown}")
+        raise _strangers(named, fitting)
 
 
 def match_layers(priors: Any, channel: Any, *others: tuple[str, Any]) -> list[Any]:
@@ -77,13 +74,7 @@ def match_layers(priors: Any, channel: Any, *others: tuple[str, Any]) -> list[An
     known("channel", channel)
     named = [("channel", channel), *others]
     if any(weights_of(value) != "layered" for _, value in named):
-        shown = ", ".join(
-            f"{name} = {_short(value)} ({weights_of(value)})" for name, value in named
-        )
-        raise ValueError(
-            f"{_listed([('priors', laws), *named])} must belong together: {_PARTNERS['layered']}; "
-            f"got priors = {_short(priors)}, {shown}"
-        )
+        raise _strangers([("priors", priors), *named], _PARTNERS["layered"])
     if len(laws) != channel.layers:
         raise ValueError(
             f"priors must hold {channel.layers} priors, one for each layer of {channel!r}, "
@@ -152,9 +143,15 @@ def coordinate_variance(prior: Any) -> float:
     return 2.0 if weights_of(prior) == "symmetric" else 1.0
 
 
-def _listed(named: list[tuple[str, Any]]) -> str:
+def _strangers(named: list[tuple[str, Any]], fitting: str) -> ValueError:
+    """The error that names the objects, what fits together, and what each of them is for."""
     *first, last = [name for name, _ in named]
-    return f"{', '.join(first)} and {last}"
+    kinds = {name: weights_of(value) for name, value in named}
+    shown = ", ".join(
+        f"{name} = {_short(value)}" + (f" ({kinds[name]})" if kinds[name] else "")
+        for name, value in named
+    )
+    return ValueError(f"{', '.join(first)} and {last} must belong together: {fitting}; got {shown}")
 
 
 def _plain(shape: tuple[int, ...]) -> str:

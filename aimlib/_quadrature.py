@@ -28,6 +28,8 @@ MASS, ERROR, POTENTIAL = 0, 1, 2
 _WISHART, _ATOMS, _RECTANGULAR = 0, 1, 2
 _TOLERANCE = 1e-11  # between n and 2n nodes; the error of the latter is about its square
 _MOST_INTERVALS = 512
+_ANGLES = np.linspace(0.0, math.pi, _MOST_INTERVALS + 1)
+_COSINE, _SINE = np.cos(_ANGLES), np.sin(_ANGLES)  # at all nodes of the finest trapezoid
 _DE_RANGE = 3.2
 _DE_STEPS = 448
 _DE_COARSEST = 16  # the stride of the first of five nested rules
@@ -82,8 +84,8 @@ def _trapezoid(
     tolerance = 0.1 * _TOLERANCE if family == _RECTANGULAR else _TOLERANCE
     while True:
         for j in range(1, intervals // 2 + 1 if even else intervals, 2 if intervals > 8 else 1):
-            t = math.pi * j / intervals
-            value = _integrand(centre + half * math.cos(t), family, kind, p) * math.sin(t)
+            k = j * (_MOST_INTERVALS // intervals)
+            value = _integrand(centre + half * _COSINE[k], family, kind, p) * _SINE[k]
             total += 2.0 * value if even and 2 * j < intervals else value
         current = total * math.pi / intervals * half
         change = abs(current - previous) / abs(current) if current != 0.0 else 0.0

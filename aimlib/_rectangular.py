@@ -27,6 +27,8 @@ _NECK = 16  # e at the fold or the neck of that branch; 0 where there is none
 _PEAK, _VALLEY = 17, 18  # e at the fold where X is largest and smallest; 0 without a gap
 _GAP, _GAP_RATIO = 19, 20  # X and the coordinate of the integrals in the gap; else infinite
 _SIZE = 21
+# Coordinates of P: the logit of P/(psi rho), P itself where it is negative, and e.
+_LOGIT, _NEGATIVE, _ON_BRANCH = 0, 1, 2
 
 
 @njit
@@ -48,6 +50,11 @@ def _slope_at(e: float, p: np.ndarray) -> float:
 
 
 @njit
+def _branch_square(e: float, p: np.ndarray) -> float:
+    return _square(e, abs(e - p[_NEAR]), abs(e - p[_FAR]), p)
+
+
+@njit
 def _square_below(gap: float, point: float, p: np.ndarray) -> float:
     """X at a real P = point = psi rho - gap below psi rho."""
     top: float = (gap + p[_NEAR]) * (gap + p[_FAR]) * (point + p[_T1]) * (point + p[_T2])
@@ -59,6 +66,34 @@ def _slope_below(gap: float, point: float, p: np.ndarray) -> float:
     """Derivative of log |X| in P below psi rho."""
     total: float = 1.0 / (point + p[_T1]) + 1.0 / (point + p[_T2]) - 1.0 / point
     return float(total + 2.0 / gap - 1.0 / (gap + p[_NEAR]) - 1.0 / (gap + p[_FAR]))
+
+
+@njit
+def _measure(x: float, place: int, slope: bool, p: np.ndarray) -> float:
+    """The slope of log |X|, or X, at one coordinate of P, which ``place`` names."""
+    if place == _ON_BRANCH:
+        return _slope_at(x, p) if slope else _branch_square(x, p)
+    gap, point = p[_POLE] - x, x
+    if place == _LOGIT:
+        gap, point = p[_POLE] / (1.0 + math.exp(x)), p[_POLE] / (1.0 + math.exp(-x))
+    return _slope_below(gap, point, p) if slope else _square_below(gap, point, p)
+
+
+@njit
+def _bisect(
+    start: float, end: float, place: int, slope: bool, level: float, p: np.ndarray
+) -> float:
+    """Where the slope, or X, crosses a level between two coordinates: the last one before it."""
+    above = _measure(start, place, slope, p) > level
+    for _ in range(200):
+        middle = 0.5 * (start + end)
+        if middle == start or middle == end:
+            break
+        if (_measure(middle, place, slope, p) > level) == above:
+            start = middle
+        else:
+            end = middle
+    return start
 
 
 @njit
@@ -88,51 +123,14 @@ def _set_edges(p: np.ndarray) -> tuple[float, float]:
     Returns e at both, which is negative.
     """
     pole = p[_POLE]
-    low, high = -700.0, 700.0
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        if middle == low or middle == high:
-            break
-        gap, point = pole / (1.0 + math.exp(middle)), pole / (1.0 + math.exp(-middle))
-        if _slope_below(gap, point, p) < 0.0:
-            low = middle
-        else:
-            high = middle
-    top = pole / (1.0 + math.exp(low))
-    p[_TOP] = pole / (1.0 + math.exp(-low))
+    logit = _bisect(-700.0, 700.0, _LOGIT, True, 0.0, p)
+    top = pole / (1.0 + math.exp(logit))
+    p[_TOP] = pole / (1.0 + math.exp(-logit))
     p[_LAST] = _square_below(top, p[_TOP], p)
-    low, high = -max(p[_T1], p[_T2]), -min(p[_T1], p[_T2])
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        if middle <= low or middle >= high:
-            break
-        if _slope_below(pole - middle, middle, p) > 0.0:
-            low = middle
-        else:
-            high = middle
+    low = _bisect(-max(p[_T1], p[_T2]), -min(p[_T1], p[_T2]), _NEGATIVE, True, 0.0, p)
     p[_BOTTOM] = low
     p[_FIRST] = 0.0 if p[_T1] == p[_T2] else max(_square_below(pole - low, low, p), 0.0)
     return -top, low - pole
-
-
-@njit
-def _bisect_slope(start: float, end: float, p: np.ndarray) -> float:
-    """Zero of the slope between a point and one where its sign is the other one."""
-    sign = 1.0 if _slope_at(start, p) > 0.0 else -1.0
-    for _ in range(70):
-        middle = 0.5 * (start + end)
-        if middle == start or middle == end:
-            break
-        if _slope_at(middle, p) * sign > 0.0:
-            start = middle
-        else:
-            end = middle
-    return start
-
-
-@njit
-def _branch_square(e: float, p: np.ndarray) -> float:
-    return _square(e, abs(e - p[_NEAR]), abs(e - p[_FAR]), p)
 
 
 @njit
@@ -160,6 +158,14 @@ def _guess(square: float, outer: bool, p: np.ndarray) -> float:
 
 
 @njit
+def _between(low: float, high: float) -> float:
+    """A point of a bracket in (0, inf), where Newton's iteration has left it."""
+    if high == math.inf:
+        return 4.0 * low
+    return 0.25 * high if low == 0.0 else math.sqrt(low * high)
+
+
+@njit
 def _root(square: float, outer: bool, p: np.ndarray) -> tuple[float, float]:
     """Return e with X(e) = square on one branch, and its distance from max(r) or min(r).
 
@@ -182,12 +188,7 @@ def _root(square: float, outer: bool, p: np.ndarray) -> tuple[float, float]:
             high = valley / (near - valley)
     for _ in range(100):
         if not low < v < high:
-            if high == math.inf:
-                v = 4.0 * low
-            elif low == 0.0:
-                v = 0.25 * high
-            else:
-                v = math.sqrt(low * high)
+            v = _between(low, high)
         if outer:
             e = far + v
             value = _square(e, v + width, v, p)
@@ -279,12 +280,7 @@ def _pair(log_ratio: float, p: np.ndarray) -> tuple[float, float, float, float]:
             v *= (1.0 + step) / (1.0 - step)
             is_last = abs(step) < 1e-8
         if not (low < v < high or is_last):
-            if high == math.inf:
-                v = 4.0 * low
-            elif low == 0.0:
-                v = 0.25 * high
-            else:
-                v = math.sqrt(low * high)
+            v = _between(low, high)
             is_last = v == low or v == high
     return inner, outer, gap, rise
 
@@ -336,9 +332,8 @@ def parameters(rho: float, psi: float, noise: float) -> np.ndarray:
     _set_zeros(p)
     top, bottom = _set_edges(p)
     near, far = p[_NEAR], p[_FAR]
-    between = (
-        near if near == far else _bisect_slope(near + 1e-15 * p[_WIDTH], far - 1e-15 * p[_WIDTH], p)
-    )
+    tiny = 1e-15 * p[_WIDTH]
+    between = near if near == far else _bisect(near + tiny, far - tiny, _ON_BRANCH, True, 0.0, p)
     product = 2.0 * p[_POLE] * (near / between) * (far / top) * (p[_S1] / bottom) * p[_S2]
     neck = math.sqrt(product)
     p[_GAP] = p[_GAP_RATIO] = math.inf
@@ -348,7 +343,7 @@ def parameters(rho: float, psi: float, noise: float) -> np.ndarray:
     p[_OUTER] = 1.0 if neck > far else 0.0
     sign = 1.0 if neck > far else -1.0
     if sign * _slope_at(neck, p) < 0.0:  # X turns back: the support has a gap
-        p[_PEAK] = _bisect_slope(neck, far if neck > far else near, p)
+        p[_PEAK] = _bisect(neck, far if neck > far else near, _ON_BRANCH, True, 0.0, p)
         p[_VALLEY] = product / p[_PEAK]
         below, above = _branch_square(p[_VALLEY], p), _branch_square(p[_PEAK], p)
         p[_GAP] = math.sqrt(below * above)
@@ -410,35 +405,12 @@ def _outside_point(square: float, side: int, p: np.ndarray) -> float:
     """The physical real P below (-1), above (1) or in the gap of the support: X is monotone."""
     pole = p[_POLE]
     if side > 0:
-        low, high = -700.0, math.log(p[_TOP] / (pole - p[_TOP]))
-        for _ in range(70):
-            middle = 0.5 * (low + high)
-            gap, point = pole / (1.0 + math.exp(middle)), pole / (1.0 + math.exp(-middle))
-            if _square_below(gap, point, p) > square:
-                low = middle
-            else:
-                high = middle
-        return float(pole / (1.0 + math.exp(-low)))
+        highest = math.log(p[_TOP] / (pole - p[_TOP]))
+        return float(pole / (1.0 + math.exp(-_bisect(-700.0, highest, _LOGIT, False, square, p))))
     if side < 0:
-        inner: float = -p[_T1] if p[_PSI] > 1.0 else -p[_T2]
-        outer: float = p[_BOTTOM]
-        for _ in range(200):
-            middle = 0.5 * (inner + outer)
-            if middle == inner or middle == outer:
-                break
-            if _square_below(pole - middle, middle, p) < square:
-                inner = middle
-            else:
-                outer = middle
-        return inner
-    low, high = math.log(p[_PEAK]), math.log(p[_VALLEY])
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        if _branch_square(math.exp(middle), p) > square:
-            low = middle
-        else:
-            high = middle
-    return float(pole + math.exp(low))
+        nearest = -p[_T1] if p[_PSI] > 1.0 else -p[_T2]
+        return _bisect(nearest, p[_BOTTOM], _NEGATIVE, False, square, p)
+    return float(pole + _bisect(p[_PEAK], p[_VALLEY], _ON_BRANCH, False, square, p))
 
 
 @njit

@@ -22,22 +22,26 @@ def real(
     open_high: bool = False,
 ) -> float:
     """Return ``value`` as a finite float inside the interval, or raise ``ValueError``."""
-    interval = _interval(low, high, open_low, open_high)
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
+        interval = _interval(low, high, open_low, open_high)
         raise ValueError(f"{name} must be a real number {interval}, got {value!r}") from None
     text_or_truth = isinstance(value, (str, bytes, bytearray)) or np.asarray(value).dtype == bool
-    if text_or_truth or not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite real number {interval}, got {value!r}")
-    if (
-        number < low
-        or number > high
-        or (open_low and number == low)
-        or (open_high and number == high)
+    finite = math.isfinite(number) and not text_or_truth
+    if not finite or not (
+        (low < number or (low == number and not open_low))
+        and (number < high or (number == high and not open_high))
     ):
-        raise ValueError(f"{name} must be a real number {interval}, got {value!r}")
+        kind = "real" if finite else "finite real"
+        interval = _interval(low, high, open_low, open_high)
+        raise ValueError(f"{name} must be a {kind} number {interval}, got {value!r}")
     return number
+
+
+def positive(name: str, value: Any) -> float:
+    """Return ``value`` as a finite positive float, or raise ``ValueError``."""
+    return real(name, value, low=0.0, open_low=True)
 
 
 def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
@@ -61,13 +65,13 @@ def reals(
     open_high: bool = False,
 ) -> FloatArray:
     """Return ``value`` as a finite float64 array with all entries inside the interval."""
-    interval = _interval(low, high, open_low, open_high)
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iuf":
             raise TypeError
         array = array.astype(np.float64)
     except (TypeError, ValueError):
+        interval = _interval(low, high, open_low, open_high)
         raise ValueError(f"{name} must hold real numbers {interval}, got {value!r}") from None
     bad = ~np.isfinite(array) | (array < low) | (array > high)
     if open_low:
@@ -76,6 +80,7 @@ def reals(
         bad |= array == high
     if bad.any():
         first = array[bad].flat[0] if array.ndim else float(array)
+        interval = _interval(low, high, open_low, open_high)
         raise ValueError(f"{name} must hold finite real numbers {interval}, got {first!r}")
     return array
 
@@ -128,6 +133,12 @@ def generator(name: str, value: Any) -> np.random.Generator:
     raise ValueError(
         f"{name} must be a non-negative integer, a SeedSequence or a numpy Generator, got {value!r}"
     )
+
+
+def store(instance: Any, **values: Any) -> None:
+    """Set fields of a frozen data class to what the checks have returned."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
 
 
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:

@@ -21,24 +21,34 @@ def inverse_resolvent(s: float, rho: float, noise: float) -> float:
 
 
 @njit
-def edge_condition(s: float, rho: float, noise: float) -> float:
-    """Phi(s) = Delta s^2 + rho s^2/(sqrt(rho) - s)^2: Phi = 1 at the edges, Phi < 1 outside."""
-    y = math.sqrt(rho) * s / (math.sqrt(rho) - s)
-    return noise * s * s + y * y
+def solve_edge(inside: float, outside: float, rho: float, noise: float) -> float:
+    """Solve Phi(s) = Delta s^2 + rho s^2/(sqrt(rho) - s)^2 = 1, the condition of an edge.
 
-
-@njit
-def bisect_edge(inside: float, outside: float, rho: float, noise: float) -> float:
-    """Solve Phi(s) = 1 between a point with Phi < 1 and one with Phi > 1 to full precision."""
+    Phi < 1 at ``inside``, outside the spectrum, and Phi > 1 at ``outside``, the start.  Newton's
+    iteration is on Phi^(-1/2), which is nearly linear where Phi has a pole or grows like a square;
+    a step that leaves the bracket is replaced by its middle.
+    """
+    root = math.sqrt(rho)
+    s = outside
     for _ in range(200):
-        middle = 0.5 * (inside + outside)
-        if middle == inside or middle == outside:
-            break
-        if edge_condition(middle, rho, noise) < 1.0:
-            inside = middle
+        y = root * s / (root - s)
+        value = noise * s * s + y * y
+        if value < 1.0:
+            inside = s
         else:
-            outside = middle
-    return inside
+            outside = s
+        if abs(value - 1.0) <= 2e-16:
+            return s  # nothing but rounding is left
+        slope = 2.0 * (noise * s + y * y / s * (root / (root - s)))
+        following = s + 2.0 * value * (1.0 - math.sqrt(value)) / slope
+        if not min(inside, outside) < following < max(inside, outside):
+            following = 0.5 * (inside + outside)
+            if following == inside or following == outside:
+                return inside
+        if abs(following - s) <= 2e-16 * abs(s):
+            return following
+        s = following
+    return s
 
 
 @njit
@@ -46,15 +56,18 @@ def find_edges(rho: float, noise: float) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of bulks, the edges in z (ascending) and the resolvent at each edge."""
     root = math.sqrt(rho)
     points = np.empty(4)
-    points[0] = bisect_edge(0.0, -1.0 / math.sqrt(noise), rho, noise)
-    points[3] = bisect_edge(0.0, min(root, root / (1.0 + root)), rho, noise)
+    widest = 1.0 / math.sqrt(noise)
+    points[0] = solve_edge(
+        0.0, -min(widest, root / (root - 1.0) if root > 1.0 else widest), rho, noise
+    )
+    points[3] = solve_edge(0.0, min(widest, root / (1.0 + root)), rho, noise)
     cube = noise ** (1.0 / 3.0)
     bulks = 1
     if rho * (1.0 + cube) ** 3 < 1.0:  # the minimum of Phi beyond sqrt(rho), in closed form
         bulks = 2
         narrow = root * (1.0 + 1.0 / cube)
-        points[1] = bisect_edge(narrow, 1.0 / math.sqrt(noise), rho, noise)
-        points[2] = bisect_edge(narrow, root, rho, noise)
+        points[1] = solve_edge(narrow, widest, rho, noise)
+        points[2] = solve_edge(narrow, root, rho, noise)
     if bulks == 1:
         points[1] = points[3]
     count = 2 * bulks

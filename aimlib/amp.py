@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from aimlib import _pairs as pairs
-from aimlib._compile import njit
 from aimlib._datasets import SequenceData
 from aimlib._iteration import AMPResult, Callback, Denoised, Observation, Problem, iterate
+from aimlib._products import add_squares, fill_forms, upper_half
 from aimlib._shrinkage import CONTINUATIONS, Continuation, denoise_symmetric
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, output_function
@@ -49,6 +49,7 @@ def amp(
     onsager: Literal["divergence", "limit"] = "divergence",
     noise: Literal["residual", "response"] = "residual",
     response: Literal["channel", "squares"] = "channel",
+    single_precision: bool = False,
     callback: Callback | None = None,
     progress: bool = False,
 ) -> AMPResult:
@@ -85,6 +86,9 @@ def amp(
         d/(2A).
     response : {"channel", "squares"}
         A from the channel information, :math:`\alpha d\,c/V`, or from the squares of g.
+    single_precision : bool
+        Multiply the tokens in single precision and sum over blocks in double.  It moves the
+        estimate by less than 1e-6 of its norm, far less than the error of any finite size.
     callback : callable, optional
         Called as ``callback(iteration, record)`` after each iteration; ``record`` holds the
         entries of ``history``.
@@ -127,7 +131,7 @@ def amp(
         if value not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
     return iterate(
-        SymmetricProblem(dataset, prior, channel, denoiser),
+        SymmetricProblem(dataset, prior, channel, denoiser, single_precision),
         iterations=iterations,
         tolerance=tolerance,
         damping=damping,
@@ -143,9 +147,15 @@ class SymmetricProblem:
     """One symmetric matrix behind a channel of its indices."""
 
     def __init__(
-        self, dataset: SequenceData, prior: Prior, channel: Channel, denoiser: Continuation
+        self,
+        dataset: SequenceData,
+        prior: Prior,
+        channel: Channel,
+        denoiser: Continuation,
+        single_precision: bool = False,
     ) -> None:
         self.dataset, self.prior, self.channel, self.denoiser = dataset, prior, channel, denoiser
+        self.dtype = np.float32 if single_precision else np.float64
         self.start = prior.mean_eigenvalue * np.eye(dataset.dimension)
         self.teacher = dataset.teacher
         self.variances = np.array([prior.variance])
@@ -163,7 +173,9 @@ class SymmetricProblem:
             y = self.dataset.outputs[rows]
             return output_function(self.channel, y, omega[:, 0], variance)[:, None]
 
-        fields, squares = symmetric_pass(self.dataset, estimate, reaction, self.g, output)
+        fields, squares = symmetric_pass(
+            self.dataset, estimate, reaction, self.g, output, self.dtype
+        )
         n, d, total = len(self.g), estimate.shape[1], self.second_moment
         c = float(self.channel.information_at(min(variance, total), total))
         return Observation(fields, squares, np.array([[n / d * c / variance]]))
@@ -191,11 +203,13 @@ def symmetric_pass(
     reaction: FloatArray,
     g: FloatArray,
     output: Callable[[slice, FloatArray], FloatArray],
+    dtype: Any = np.float64,
 ) -> tuple[FloatArray, FloatArray]:
     """Update g, shape (n, L, T, T), in place; return sums of g Z, (L, d, d), and of g g^T, (L, L).
 
     Every block is read once for all matrix products, while it is in the cache.  ``output`` returns
     the new g of a block from its rows and its omega.  Squares count pairs a <= b with 1 + delta_ab.
+    The products are done in ``dtype``, the sums over blocks in double precision.
     """
     count, d = estimates.shape[:2]
     t = g.shape[-1]
@@ -203,13 +217,13 @@ def symmetric_pass(
     fields, squares = np.zeros((count, d, d)), np.zeros((count, count))
     diagonal = np.zeros(count)
     halves = np.sqrt(0.5 + 1.5 * np.eye(t))
+    upper = [upper_half(estimate, dtype) for estimate in estimates]
     for rows, (tokens,) in dataset.blocks():
-        m = tokens.shape[0]
-        flat = tokens.reshape(m * t, d)
-        omega = np.empty((m, count, t, t))
+        tokens = tokens.astype(dtype, copy=False)
+        scratch = np.empty_like(tokens)
+        omega = np.empty((len(tokens), count, t, t))
         for k, estimate in enumerate(estimates):
-            projected = (flat @ estimate).reshape(m, t, d)
-            _contract(tokens, projected, omega[:, k])
+            fill_forms(tokens, upper[k], scratch, omega[:, k])
             omega[:, k] -= np.trace(estimate) * np.eye(t)
         omega /= math.sqrt(d)
         omega -= weights * _mixed(reaction, g[rows])
@@ -218,36 +232,14 @@ def symmetric_pass(
         squares += _weighted_squares(block, halves)
         for k in range(count):
             diagonal[k] += float(np.trace(block[:, k], axis1=1, axis2=2).sum())
-            _combine(tokens, 0.5 * weights * block[:, k], projected)  # projected now holds G X
-            fields[k] += flat.T @ projected.reshape(m * t, d)
-    fields = 0.5 * (fields + fields.transpose(0, 2, 1))
+            add_squares(tokens, 0.5 * weights * block[:, k], scratch, fields[k])
+    fields = np.tril(fields) + np.tril(fields, -1).transpose(0, 2, 1)
     fields[:, np.arange(d), np.arange(d)] -= diagonal[:, None]
     return fields / math.sqrt(d), squares
 
 
 def _mixed(reaction: FloatArray, g: FloatArray) -> FloatArray:
     return reaction * g if reaction.size == 1 else np.einsum("lm,nmab->nlab", reaction, g)
-
-
-def _contract(tokens: FloatArray, projected: FloatArray, out: FloatArray) -> None:
-    """Fill x_a^T S x_b, symmetric to the last bit."""
-    t = tokens.shape[1]
-    for a in range(t):
-        for b in range(a + 1):
-            out[:, a, b] = out[:, b, a] = np.vecdot(tokens[:, a], projected[:, b])
-
-
-@njit
-def _combine(tokens: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-    """Fill G X for each sequence."""
-    for k in range(tokens.shape[0]):
-        for a in range(tokens.shape[1]):
-            for i in range(tokens.shape[2]):
-                out[k, a, i] = weights[k, a, 0] * tokens[k, 0, i]
-            for b in range(1, tokens.shape[1]):
-                weight = weights[k, a, b]
-                for i in range(tokens.shape[2]):
-                    out[k, a, i] += weight * tokens[k, b, i]
 
 
 def _weighted_squares(g: FloatArray, halves: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ same function of the uncertainty V itself, which keeps its digits when V is tiny
 
 from __future__ import annotations
 
-import math
+import functools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,20 +29,21 @@ from aimlib import _hardmax_information as many
 from aimlib import _validation as check
 from aimlib._channel_base import (
     BaseChannel,
+    Informative,
+    Observed,
     RectangularChannel,
     SymmetricChannel,
     check_cycles,
     check_one_hot,
     check_positive,
-    check_rows_sum_to_one,
-    check_shape,
     like,
     sampled_error,
     variances,
 )
+from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput, as_series
 from aimlib._hardmax import refuse_impossible, sequence_means
 from aimlib._hardmax_pair import fill_pair_means, pair_series
-from aimlib._softmax import pair_error, row_softmax
+from aimlib._softmax import pair_error
 from aimlib._validation import FloatArray
 
 __all__ = [
@@ -58,59 +59,7 @@ __all__ = [
 ]
 
 
-class Informative(Protocol):
-    """What state evolution asks of a channel, whatever the shape of its indices.
-
-    :class:`SymmetricChannel` and :class:`RectangularChannel` derive everything here, and
-    :meth:`Channel.validate`, from ``information_at``.
-    """
-
-    @property
-    def weights(self) -> str:
-        """The kind of weights it is for, "symmetric" or "rectangular"."""
-
-    def information(self, overlap: ArrayLike, second_moment: float) -> Any:
-        """Return c(q) (``channels:information``), V = Q - q.
-
-        Parameters
-        ----------
-        overlap : float or array
-            q from 0 to Q: the second moment of the estimate, ``Tr S_hat S_hat'/d``.
-        second_moment : float
-            Q > 0: that of S.
-
-        Returns
-        -------
-        float or array
-            Of the shape of ``overlap``, from 0 to the number of independent indices.
-        """
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of the uncertainty V = Q - q, which keeps its digits at small V.
-
-        Parameters
-        ----------
-        variance : float or array
-            V from 0 to Q: what is left of the variance of an index (twice that on the diagonal of
-            symmetric ones), and the estimation error of S.
-        second_moment : float
-            Q > 0.
-        """
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`-\Psi_{out}` (``replica:output-term``), the entropy of y in nats.
-
-        Up to a constant; its slope in log V is c/2.  Arguments as in :meth:`information_at`.
-        """
-
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return the error on the output of a new sequence; each channel states its measure.
-
-        Arguments as in :meth:`information_at`.
-        """
-
-
-class Channel(Informative, Protocol):
+class Channel(Observed, Protocol):
     """What the theory and the algorithms ask of a channel of symmetric indices.
 
     Derive from :class:`SymmetricChannel`, state ``tokens``, :meth:`output`, :meth:`posterior_mean`
@@ -142,42 +91,6 @@ class Channel(Informative, Protocol):
     def tokens(self) -> int:
         """T, the number of tokens of a sequence."""
 
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return the outputs of indices of shape (..., T, T); ``rng`` draws noise if there is any.
-
-        Parameters
-        ----------
-        indices : array, shape (..., T, T)
-            h, symmetric in the last two axes.
-        rng : numpy Generator, optional
-            Needed by channels with noise, and by no other.
-
-        Returns
-        -------
-        array, shape (..., T, T)
-        """
-
-    def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        r"""Return :math:`E[h\mid y]` for indices that were Gaussian before (``channels:prior``).
-
-        Parameters
-        ----------
-        y : array, shape (..., T, T)
-            Outputs.
-        omega : array, shape (..., T, T)
-            :math:`\omega`, the means of the indices given all other data; of order one.
-        variance : float
-            V > 0: off the diagonal the variance of an index is V, on it 2 V.
-
-        Returns
-        -------
-        array, shape (..., T, T)
-            Symmetric in the last two axes.
-        """
-
-    def validate(self, outputs: ArrayLike) -> None:
-        """Raise ValueError if ``outputs``, shape (n, T, T), cannot come from this channel."""
-
 
 def output_function(
     channel: Channel, y: ArrayLike, omega: ArrayLike, variance: float
@@ -208,8 +121,7 @@ def output_function(
     array([[2.]])
     """
     mean = channel.posterior_mean(y, omega, variance)
-    t = channel.tokens
-    return np.asarray((mean - np.asarray(omega)) / ((1.0 + np.eye(t)) * variance))
+    return np.asarray((mean - np.asarray(omega)) / ((1.0 + np.eye(channel.tokens)) * variance))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -218,7 +130,7 @@ def output_function(
 
 
 @dataclass(frozen=True)
-class LinearChannel(SymmetricChannel):
+class LinearChannel(LinearOutput, SymmetricChannel):
     r"""The indices with noise, :math:`y_{ab} = h_{ab} + \sqrt\tau\,z_{ab}`.
 
     The noise is independent over :math:`a\le b`.  With one token it is the quadratic network of
@@ -246,51 +158,7 @@ class LinearChannel(SymmetricChannel):
 
     def __post_init__(self) -> None:
         check.integer("tokens", self.tokens, low=1)
-        object.__setattr__(self, "noise", check.real("noise", self.noise, low=0.0))
-
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return y, shape (..., T, T); a positive noise needs ``rng``."""
-        h = self.check_indices("indices", indices)
-        if self.noise == 0.0:
-            return h.copy()
-        if rng is None:
-            raise ValueError(
-                f"rng must be a numpy Generator when noise is {self.noise!r}, got None"
-            )
-        z = np.triu(rng.standard_normal(h.shape))
-        return h + math.sqrt(self.noise) * (z + np.swapaxes(np.triu(z, 1), -1, -2))
-
-    def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        """Return E[h | y] by Gaussian conditioning (``channels:linear``)."""
-        outputs, centre, v = self.check_posterior(y, omega, variance)
-        prior = (1.0 + np.eye(self.tokens)) * v
-        return np.asarray(centre + prior / (prior + self.noise) * (outputs - centre))
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return c as a function of V (``channels:linear-c``).
-
-        .. math:: c = \sum_{a\le b}\frac{(1+\delta_{ab})V}{(1+\delta_{ab})V+\tau}
-        """
-        v = variances(variance, second_moment)
-        t = self.tokens
-        if self.noise == 0.0:
-            return like(0.5 * t * (t + 1.0) + 0.0 * v)
-        off = 0.5 * t * (t - 1.0) * v / (v + self.noise)
-        return like(t * 2.0 * v / (2.0 * v + self.noise) + off)
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`-\Psi_{out}`, the entropy of y given the indices up to V."""
-        v = variances(variance, second_moment)
-        t = self.tokens
-        with np.errstate(divide="ignore"):
-            diagonal = 0.5 * t * np.log(2.0 * math.pi * math.e * (2.0 * v + self.noise))
-            off = 0.25 * t * (t - 1.0) * np.log(2.0 * math.pi * math.e * (v + self.noise))
-        return like(diagonal + off)
-
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`E\|h-E[h]\|_F^2 = T(T+1)V`, the error on the output without its noise."""
-        v = variances(variance, second_moment)
-        return like(self.tokens * (self.tokens + 1.0) * v)
+        check.store(self, noise=check.real("noise", self.noise, low=0.0))
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError unless the outputs are symmetric matrices."""
@@ -303,7 +171,7 @@ class LinearChannel(SymmetricChannel):
 
 
 @dataclass(frozen=True)
-class SoftmaxChannel(SymmetricChannel):
+class SoftmaxChannel(SoftmaxOutput, SymmetricChannel):
     r"""Row-wise softmax, :math:`y_{ab} = e^{\beta h_{ab}}/\sum_c e^{\beta h_{ac}}`.
 
     The output gives every row of h up to a shift; the symmetry of h ties the shifts together, so
@@ -332,13 +200,8 @@ class SoftmaxChannel(SymmetricChannel):
 
     def __post_init__(self) -> None:
         check.integer("tokens", self.tokens, low=2)
-        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
-        object.__setattr__(self, "inverse_temperature", beta)
-
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return y, shape (..., T, T), rows summing to one; ``rng`` is not used."""
-        h = self.check_indices("indices", indices)
-        return np.asarray(row_softmax(h, self.inverse_temperature))
+        beta = check.positive("inverse_temperature", self.inverse_temperature)
+        check.store(self, inverse_temperature=beta)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         r"""Return E[h | y]: weighted least squares for the constant (``channels:softmax-mean``).
@@ -363,10 +226,8 @@ class SoftmaxChannel(SymmetricChannel):
         precision, and around any three tokens :math:`y_{ab}y_{bc}y_{ca}=y_{ac}y_{cb}y_{ba}`, within
         a relative 6e-6 plus the rounding of :math:`\beta h`.
         """
-        y = check_shape("outputs", outputs, self.index_shape)
-        check_positive("outputs", y, self.inverse_temperature)
-        check_rows_sum_to_one("outputs", y)
-        check_cycles("outputs", y, self.inverse_temperature)
+        super().validate(outputs)
+        check_cycles("outputs", np.asarray(outputs, dtype=np.float64), self.inverse_temperature)
 
     def _indices_up_to_a_constant(self, outputs: FloatArray) -> FloatArray:
         check_positive("y", outputs, self.inverse_temperature)
@@ -375,21 +236,6 @@ class SoftmaxChannel(SymmetricChannel):
         shifts = (np.swapaxes(logs, -1, -2) - logs).mean(axis=-1, keepdims=True)
         base = logs + shifts
         return np.asarray(0.5 * (base + np.swapaxes(base, -1, -2)))
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = T(T+1)/2-1`, whatever V and :math:`\beta` (``channels:softmax-c``)."""
-        v = variances(variance, second_moment)
-        return like(0.5 * self.tokens * (self.tokens + 1.0) - 1.0 + 0.0 * v)
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`-\Psi_{out} = \frac c2\log(2\pi e V)`, up to a constant.
-
-        The constant depends on the coordinates chosen for y, and on nothing that is learned.
-        """
-        v = variances(variance, second_moment)
-        c = 0.5 * self.tokens * (self.tokens + 1.0) - 1.0
-        with np.errstate(divide="ignore"):
-            return like(0.5 * c * np.log(2.0 * math.pi * math.e * v))
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`E\|y-E[y\mid\mathrm{data}]\|_F^2` on a new sequence.
@@ -415,7 +261,7 @@ class SoftmaxChannel(SymmetricChannel):
 
 
 @dataclass(frozen=True)
-class HardmaxChannel(SymmetricChannel):
+class HardmaxChannel(HardmaxOutput, SymmetricChannel):
     r"""Row-wise hardmax, :math:`y_{ab} = 1` where :math:`h_{ab}` is the largest of its row, else 0.
 
     The posterior mean is exact for up to eight tokens (``hardmax:recursion``).  The information is
@@ -447,11 +293,6 @@ class HardmaxChannel(SymmetricChannel):
     def __post_init__(self) -> None:
         check.integer("tokens", self.tokens, low=2)
         check.integer("sweeps", self.sweeps, low=20)
-
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return the one-hot rows, shape (..., T, T); ``rng`` is not used."""
-        h = self.check_indices("indices", indices)
-        return np.asarray(np.arange(self.tokens) == h.argmax(axis=-1)[..., None], dtype=np.float64)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h | y] (``hardmax:posterior``), finite for any input.
@@ -495,56 +336,28 @@ class HardmaxChannel(SymmetricChannel):
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError unless the rows are one-hot and symmetric indices have such winners."""
-        y = check_shape("outputs", outputs, self.index_shape)
-        check_one_hot("outputs", y)
-        refuse_impossible("outputs", y.reshape(-1, self.tokens, self.tokens).argmax(axis=2))
+        super().validate(outputs)
+        winners = np.asarray(outputs).reshape(-1, self.tokens, self.tokens).argmax(axis=2)
+        refuse_impossible("outputs", winners)
 
-    def information_with_error(self, overlap: float, second_moment: float) -> tuple[float, float]:
-        """Return c(q) and an estimate of its error, about 0.2 percent for three tokens or four.
+    @property
+    def series(self) -> tuple[Series, float]:
+        """By quadrature for two tokens; a cubic or parabola with a stated error for more."""
+        return _series(self.tokens)
 
-        The error is zero for two tokens, and for up to six where nothing is known, q = 0.
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the series is from a sample of outputs, as beyond six tokens."""
+        return self.tokens > many.MOST_SUMMED
 
-        Parameters
-        ----------
-        overlap : float
-            q from 0 to Q.
-        second_moment : float
-            Q > 0.
-        """
-        value = float(self.information(overlap, second_moment))
-        exact = self.tokens == 2 or (self.tokens <= many.MOST_SUMMED and overlap == 0.0)
-        return value, 0.0 if exact else value * many.series(self.tokens)[1]
+    def misclassified(self, x: float) -> float:
+        """Share of rows whose largest index changes between omega and h, at x = sqrt(V/Q)."""
+        return many.misclassified(self.tokens, x)
 
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c as a function of V, of V/Q alone (``hardmax:information``).
 
-        To about 1e-12 at two tokens; see :meth:`information_with_error` for more.
-        """
-        x = np.sqrt(variances(variance, second_moment) / second_moment)
-        if self.tokens == 2:
-            series = pair_series().coef
-            return like(x * np.polynomial.chebyshev.chebval(2.0 * x - 1.0, series))
-        cubic = many.series(self.tokens)[0]
-        return like(np.asarray(x * np.polynomial.polynomial.polyval(x, cubic)))
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`-\Psi_{out} = \int_0^x (c/x')\,dx'` at :math:`x=\sqrt{V/Q}`, in nats."""
-        x = np.sqrt(variances(variance, second_moment) / second_moment)
-        if self.tokens == 2:
-            return like(np.asarray(pair_series().integ(lbnd=0.0)(x)))
-        integral = np.polynomial.polynomial.polyint(many.series(self.tokens)[0])
-        return like(np.asarray(np.polynomial.polynomial.polyval(x, integral)))
-
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return the share of misclassified rows by the guess hardmax(omega).
-
-        At two tokens :math:`\arccos(\sqrt{q/Q})/\pi`, computed as :math:`\arcsin(\sqrt{V/Q})/\pi`
-        (``hardmax:misclassification``); above by quadrature, to about 1e-9 plus 1e-5 relative.  For
-        three tokens or more this guess is not quite the likeliest one, because the diagonal index
-        of a row is known less well than the others.
-        """
-        x = np.sqrt(variances(variance, second_moment) / second_moment)
-        if self.tokens == 2:
-            return like(np.asarray(np.arcsin(np.minimum(x, 1.0)) / math.pi))
-        values = [many.misclassified(self.tokens, min(float(ratio), 1.0)) for ratio in np.ravel(x)]
-        return like(np.array(values).reshape(np.shape(x)))
+@functools.cache
+def _series(tokens: int) -> tuple[Series, float]:
+    if tokens == 2:
+        return pair_series(), 0.0
+    coefficients, error = many.series(tokens)
+    return as_series(np.polynomial.Polynomial(coefficients)), error

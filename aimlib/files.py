@@ -5,7 +5,7 @@ the locale, and a key that is given twice is refused.  YAML is read by rules nar
 a plain text that old and new readers understand differently (``010``, ``1:30``, ``yes``, a date) is
 refused, so that it can be neither 8 nor 90 nor true by accident; ``1e-6`` is the number.
 
-Folders of results are tried out before anything runs.
+Folders of results are tried out before anything runs, and files written whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FileError", "prepare_folder", "printable", "read_mapping", "read_text"]
+__all__ = ["FileError", "prepare_folder", "printable", "read_mapping", "read_text", "write_json",
+           "write_whole"]  # fmt: skip
 
 
 class FileError(ValueError):
@@ -169,8 +170,26 @@ def _plain(text: str, line: int) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------
-# Folders
+# Results
 # ---------------------------------------------------------------------------------------------
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there completely or as it was."""
+    unfinished = path.with_name(f".unfinished-{path.name}.{os.getpid()}")
+    try:
+        with open(unfinished, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a record that people can read too, completely or not at all."""
+    write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 def prepare_folder(name: str, folder: Path) -> None:

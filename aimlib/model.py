@@ -129,25 +129,6 @@ class AttentionIndexedModel(SequenceModel):
         return matrix_indices(sequences[0], teacher)
 
     def sample(self, sample_complexity: float, seed: Seed) -> Dataset:
-        """Draw a teacher and n = round(sample_complexity * d^2) sequences with their outputs.
-
-        Parameters
-        ----------
-        sample_complexity : float
-            alpha > 0, large enough for at least one sequence.
-        seed : int, SeedSequence or Generator
-            The only source of randomness.  Teacher, tokens and channel noise have independent
-            streams, so that the teacher does not depend on ``sample_complexity``.
-
-        Returns
-        -------
-        Dataset
-
-        Raises
-        ------
-        ValueError
-            If an argument is out of range, or the sequences do not fit in memory.
-        """
         return Dataset(*self.draw(sample_complexity, seed))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -52,31 +53,8 @@ def use_style() -> None:
     >>> mpl.rcParams["savefig.dpi"]
     200.0
     """
-    mpl.rcParams.update(
-        {
-            "figure.figsize": (5.9, 3.9),
-            "figure.dpi": 100,
-            "savefig.dpi": 200,
-            "figure.facecolor": "white",
-            "savefig.bbox": "tight",
-            "figure.constrained_layout.use": True,
-            "font.family": "DejaVu Sans",
-            "mathtext.fontset": "dejavusans",
-            "font.size": 11,
-            "axes.labelsize": 12,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "grid.color": "#d9d9d9",
-            "grid.linewidth": 0.6,
-            "lines.linewidth": 2.0,
-            "lines.markersize": 5.5,
-            "legend.frameon": False,
-            "legend.fontsize": 10,
-            "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=_DASHES),
-        }
-    )
+    plt.style.use(Path(__file__).with_name("book.mplstyle"))
+    plt.rc("axes", prop_cycle=cycler(color=COLOURS) + cycler(linestyle=_DASHES))
     _show_retina()
 
 

@@ -30,10 +30,17 @@ from numpy.typing import ArrayLike
 
 from aimlib import _pairs as pairs
 from aimlib import _validation as check
+from aimlib._limits import (
+    bracketed_root,
+    hardmax_asymptotic_error,
+    small_width_overlap,
+    strong_recovery_threshold,
+    weak_recovery_threshold,
+)
 from aimlib._pairs import coordinate_variance
 from aimlib._validation import FloatArray
-from aimlib.channels import Channel, HardmaxChannel, Informative
-from aimlib.priors import Estimated, Prior
+from aimlib.channels import Informative
+from aimlib.priors import Estimated
 
 __all__ = [
     "BayesOptimal",
@@ -50,14 +57,7 @@ __all__ = [
 # Effective noises beyond which S is recovered, or unknown, to rounding.
 _LOG_SMALLEST = math.log(1e-30)
 _LOG_LARGEST = math.log(1e15)
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> tuple[float, bool]:
-    """Brent's root of a function in a bracket, and whether it was reached."""
-    from scipy.optimize import brentq  # not at the top: importing aimlib must stay quick
-
-    root, report = brentq(function, low, high, xtol=1e-15, rtol=1e-15, full_output=True, disp=False)
-    return float(root), bool(report.converged)
+_STEP = 0.5  # of log Delta, in the search for a bracket
 
 
 # ---------------------------------------------------------------------------------------------
@@ -153,67 +153,75 @@ def bayes_optimal(
     """
     pairs.match(prior, channel)
     alphas = check.reals("sample_complexity", sample_complexity, low=0.0)
-    solutions = [_effective_noise(float(alpha), prior, channel) for alpha in alphas.ravel()]
-    noise = np.array([solution[0] for solution in solutions])
-    converged = np.array([solution[1] for solution in solutions], dtype=bool)
-    finite = np.isfinite(noise) & (noise > 0.0)
-    error = np.where(noise == 0.0, 0.0, prior.variance)
-    if finite.any():
-        error[finite] = prior.mmse(noise[finite])
-    with np.errstate(divide="ignore"):
-        conjugate = 1.0 / noise
-    shape = alphas.shape
+    solve = _solver(prior, channel)
+    found = np.array([solve(alpha) for alpha in alphas.ravel().tolist()]).reshape(*alphas.shape, 3)
+    conjugate, error = found[..., 0], found[..., 1]
     return BayesOptimal(
         sample_complexity=_like(alphas),
-        overlap=_like((prior.second_moment - error).reshape(shape)),
-        conjugate=_like(conjugate.reshape(shape)),
-        estimation_error=_like(error.reshape(shape)),
-        converged=_like(converged.reshape(shape)),
+        overlap=_like(prior.second_moment - error),
+        conjugate=_like(conjugate),
+        estimation_error=_like(error),
+        converged=_like(found[..., 2] == 1.0),
         _prior=prior,
         _channel=channel,
     )
 
 
-def _log_complexity(log_noise: float, prior: Estimated, channel: Informative) -> float:
-    """Log of the sample complexity alpha = V/(2 Delta c) whose effective noise is Delta."""
-    noise = math.exp(log_noise)
-    error = min(prior.mmse(noise), prior.second_moment)
-    c = float(channel.information_at(error, prior.second_moment))
-    return (
-        math.log(error / (coordinate_variance(prior) * noise * c)) if error * c > 0.0 else math.inf
-    )
+def _log_complexity(prior: Estimated, channel: Informative) -> Callable[[float], float]:
+    """Return log alpha = log V/(2 Delta c) as a function of log Delta, which remembers."""
+    nu, total = coordinate_variance(prior), prior.second_moment
+
+    @functools.cache  # a search asks for the ends of its bracket again, and so does the next one
+    def value(log_noise: float) -> float:
+        noise = math.exp(log_noise)
+        error = min(prior.mmse(noise), total)
+        c = float(channel.information_at(error, total))
+        return math.log(error / (nu * noise * c)) if error * c > 0.0 else math.inf
+
+    return value
 
 
-def _effective_noise(alpha: float, prior: Estimated, channel: Informative) -> tuple[float, bool]:
-    """Solve alpha(Delta) = alpha; Delta = 0 at perfect recovery and infinity without data.
+def _solver(prior: Estimated, channel: Informative) -> Callable[[float], tuple[float, float, bool]]:
+    """Return the map from alpha to 1/Delta, V, and whether alpha(Delta) = alpha has been solved.
 
-    The search starts at the noise that no information leaves and descends until alpha(Delta)
-    exceeds alpha, so that of several solutions it finds the one with the largest error.
+    Delta = 0 at perfect recovery and infinite without data.  The search starts at the noise that
+    no information leaves and descends until alpha(Delta) exceeds alpha, so that of several
+    solutions it finds the one with the largest error.  It steps on a grid of log Delta, so that the
+    points of a curve share what they find.
     """
-    if alpha == 0.0 or prior.variance <= 0.0:
-        return (math.inf if alpha == 0.0 else 0.0), True
+    variance = float(prior.variance)
+    nothing = 0.0, variance, True
     threshold = strong_recovery_threshold(prior, channel)
-    if alpha >= threshold:
-        return 0.0, True
+    log_complexity = _log_complexity(prior, channel)
+    most = channel.information_at(variance, prior.second_moment) if variance > 0.0 else 0.0
 
-    def excess(x: float) -> float:
-        return _log_complexity(x, prior, channel) - math.log(alpha)
+    def solve(alpha: float) -> tuple[float, float, bool]:
+        if alpha == 0.0:
+            return nothing
+        if variance <= 0.0 or alpha >= threshold:
+            return math.inf, 0.0, True
+        log_alpha = math.log(alpha)
+        start = math.log(variance / (coordinate_variance(prior) * most)) - log_alpha
+        high = math.ceil(min(start, _LOG_LARGEST) / _STEP)
+        while log_complexity(_STEP * high) > log_alpha and _STEP * high < _LOG_LARGEST:
+            high += 2
+        if _STEP * high >= _LOG_LARGEST:  # no information yet: V is the variance to rounding
+            noise = math.exp(_STEP * high)
+            return 1.0 / noise, prior.mmse(noise), True
+        step, low = 1, high - 1
+        while log_complexity(_STEP * low) <= log_alpha:
+            high, step = low, 2 * step
+            low -= step
+            if _STEP * low < _LOG_SMALLEST:
+                # a noiseless channel has reached recovery to rounding; any other is not solved
+                return math.inf, 0.0, math.isfinite(threshold)
+        root, converged = bracketed_root(
+            lambda x: log_complexity(x) - log_alpha, _STEP * low, _STEP * high
+        )
+        noise = math.exp(root)
+        return 1.0 / noise, prior.mmse(noise), converged
 
-    most = channel.information_at(prior.variance, prior.second_moment)
-    high = min(math.log(prior.variance / (coordinate_variance(prior) * alpha * most)), _LOG_LARGEST)
-    while excess(high) > 0.0 and high < _LOG_LARGEST:
-        high += 1.0
-    if high >= _LOG_LARGEST:
-        return math.exp(high), True  # no information yet: V is the variance to rounding
-    step, low = 0.5, high - 0.5
-    while excess(low) <= 0.0:
-        high, step = low, 2.0 * step
-        low -= step
-        if low < _LOG_SMALLEST:
-            # a noiseless channel has reached recovery to rounding; any other has not been solved
-            return 0.0, math.isfinite(threshold)
-    root, converged = _root(excess, low, high)
-    return math.exp(root), converged
+    return solve
 
 
 # ---------------------------------------------------------------------------------------------
@@ -315,13 +323,14 @@ def fixed_points(
     alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
     check.integer("resolution", resolution, low=10)
     grid = np.linspace(math.log(1e-12), math.log(1e12), resolution)
+    log_complexity = _log_complexity(prior, channel)
 
     def excess(x: float) -> float:
-        return _log_complexity(x, prior, channel) - math.log(alpha)
+        return log_complexity(x) - math.log(alpha)
 
     gap = np.array([excess(x) for x in grid])
     roots = [
-        _root(excess, grid[i], grid[i + 1])[0]
+        bracketed_root(excess, grid[i], grid[i + 1])[0]
         for i in np.flatnonzero(np.sign(gap[:-1]) * np.sign(gap[1:]) < 0)
     ]
     return np.asarray(prior.mmse(np.exp(np.sort(roots))))
@@ -384,181 +393,6 @@ def _free_entropy(
         return float(output)
     share = 0.5 / coordinate_variance(prior)
     return float(share * error / noise - prior.information(noise) + output)
-
-
-# ---------------------------------------------------------------------------------------------
-# Thresholds and limits
-# ---------------------------------------------------------------------------------------------
-
-
-def strong_recovery_threshold(prior: Estimated, channel: Informative) -> float:
-    r"""Return the sample complexity beyond which the error is zero (``softmax:threshold``).
-
-    .. math:: \alpha_c = \frac{\kappa}{2\,c(Q)},
-
-    with :math:`\kappa` the degrees of freedom of the prior over :math:`d^2/2`.  It is infinite when
-    one output says less and less as the indices become known, :math:`c(Q) = 0`.
-
-    Parameters
-    ----------
-    prior : Prior or BilinearPrior
-    channel : Channel or cross-attention channel
-        For cross-attention the 2 is absent.
-
-    Returns
-    -------
-    float
-        :math:`\alpha_c`, in sequences over :math:`d^2`.
-
-    Raises
-    ------
-    ValueError
-        If prior and channel do not belong together.
-
-    Examples
-    --------
-    >>> from aimlib import HardmaxChannel, SoftmaxChannel, WishartPrior
-    >>> strong_recovery_threshold(WishartPrior(0.5), SoftmaxChannel(tokens=2))
-    0.1875
-    >>> strong_recovery_threshold(WishartPrior(0.5), HardmaxChannel(tokens=2))
-    inf
-    """
-    pairs.match(prior, channel)
-    c = float(channel.information_at(0.0, prior.second_moment))
-    if prior.degrees_of_freedom == 0.0:
-        return 0.0
-    return prior.degrees_of_freedom / (coordinate_variance(prior) * c) if c > 0.0 else math.inf
-
-
-def weak_recovery_threshold(channel: Channel) -> float:
-    r"""Return the small-width weak-recovery threshold of :math:`\bar\alpha = \alpha/\rho`.
-
-    As :math:`\rho\to0` the error stays at its value without data up to
-    :math:`\bar\alpha = 1/(2c(0))` (``small_width:threshold``).
-
-    Parameters
-    ----------
-    channel : Channel
-        Of symmetric indices; for others :func:`aimlib.cross_attention.weak_recovery_threshold`.
-
-    Returns
-    -------
-    float
-        In units of the width ratio, unlike the strong threshold, which is an :math:`\alpha`.
-
-    Raises
-    ------
-    ValueError
-        If the channel is not one of symmetric indices.
-
-    Examples
-    --------
-    >>> from aimlib import HardmaxChannel, SoftmaxChannel
-    >>> weak_recovery_threshold(SoftmaxChannel(tokens=2))
-    0.25
-    >>> round(weak_recovery_threshold(HardmaxChannel(tokens=2)), 7)
-    0.4034106
-    """
-    pairs.alone("channel", channel, "symmetric", "aimlib.cross_attention.weak_recovery_threshold")
-    return float(1.0 / (2.0 * channel.information_at(1.0, 1.0)))
-
-
-def small_width_overlap(rescaled_complexity: ArrayLike, channel: Channel) -> Any:
-    r"""Return the overlap q in [0, 1] in the limit of small width (``small_width:overlap``).
-
-    With :math:`\tilde q > 1` as a parameter the solution is explicit,
-
-    .. math:: q = (1-1/\tilde q)^2,\qquad \bar\alpha = \frac{2-1/\tilde q}{2\,c(q)} .
-
-    Parameters
-    ----------
-    rescaled_complexity : float or array
-        :math:`\bar\alpha = \alpha/\rho \ge 0`.
-    channel : Channel
-
-    Returns
-    -------
-    float or array
-        0 up to the weak-recovery threshold; the error is 1 - q.
-
-    Raises
-    ------
-    ValueError
-        If a complexity is negative or not finite, or the channel not one of symmetric indices.
-
-    Examples
-    --------
-    >>> from aimlib import SoftmaxChannel
-    >>> small_width_overlap([0.2, 0.375, 0.5], SoftmaxChannel(2)).round(4)
-    array([0.  , 0.25, 1.  ])
-    """
-    pairs.alone("channel", channel, "symmetric")
-    targets = check.reals("rescaled_complexity", rescaled_complexity, low=0.0)
-
-    def complexity(x: float) -> float:  # x = 1/q_tilde decreases from 1 to 0
-        v = x * (2.0 - x)
-        c = channel.information_at(min(v, 1.0), 1.0)
-        return float((2.0 - x) / (2.0 * c)) if c > 0.0 else math.inf
-
-    first, last = complexity(1.0), complexity(1e-15)
-    overlaps = np.zeros(targets.size)
-    for i, target in enumerate(targets.ravel()):
-        if target >= last:
-            overlaps[i] = 1.0
-        elif target > first:
-            log_x, _ = _root(
-                lambda s, goal=target: math.log(complexity(math.exp(s)) / goal),  # type: ignore[misc]
-                math.log(1e-15),
-                0.0,
-            )
-            overlaps[i] = (1.0 - math.exp(log_x)) ** 2
-    return _like(overlaps.reshape(targets.shape))
-
-
-def hardmax_asymptotic_error(
-    sample_complexity: ArrayLike, prior: Prior, channel: HardmaxChannel | None = None
-) -> Any:
-    r"""Return the large-:math:`\alpha` error of hardmax (``hardmax:power-law``).
-
-    For two tokens, the default,
-
-    .. math:: V \simeq \Bigl[\frac{\kappa\sqrt{2\pi Q}}{4J\alpha}\Bigr]^2,\qquad
-              J = \int\frac{\varphi(t)^2}{\Phi(t)\Phi(-t)}\,dt = 1.80639\dots
-
-    Parameters
-    ----------
-    sample_complexity : float or array
-        alpha > 0.
-    prior : Prior
-    channel : HardmaxChannel, optional
-        With any number of tokens; the slope of its information at V = 0 replaces 2J/sqrt(2 pi Q).
-
-    Returns
-    -------
-    float or array
-
-    Raises
-    ------
-    ValueError
-        If a sample complexity is not positive, or prior and channel do not fit.
-
-    Examples
-    --------
-    >>> from aimlib import WishartPrior, bayes_optimal
-    >>> round(hardmax_asymptotic_error(6.4, WishartPrior(0.5)), 5)
-    0.00248
-    >>> round(bayes_optimal(6.4, WishartPrior(0.5), HardmaxChannel(2)).estimation_error, 5)
-    0.00247
-    """
-    chosen = HardmaxChannel() if channel is None else channel
-    pairs.match(prior, chosen, weights="symmetric")
-    alphas = check.reals("sample_complexity", sample_complexity, low=0.0, open_low=True)
-    if not isinstance(chosen, HardmaxChannel):
-        raise ValueError(f"channel must be a HardmaxChannel, got {channel!r}")
-    tiny = 1e-30
-    total = prior.second_moment
-    slope = chosen.information_at(tiny * total, total) / math.sqrt(tiny)
-    return _like(total * (prior.degrees_of_freedom / (2.0 * slope * alphas)) ** 2)
 
 
 def _like(values: Any) -> Any:

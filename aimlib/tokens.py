@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import SymmetricChannel, like
-from aimlib._compile import njit
+from aimlib._channel_families import SoftmaxOutput
 from aimlib._hardmax_information import one_sign_integral
-from aimlib._hardmax_pair import pair_information
-from aimlib._normal import normal_pdf
+from aimlib._hardmax_pair import pair_informations
+from aimlib._normal import half_plane
 from aimlib._validation import FloatArray
 from aimlib.channels import HardmaxChannel, SoftmaxChannel
 from aimlib.model import Dataset
@@ -105,7 +105,7 @@ def whiten(dataset: Dataset, covariance: ArrayLike) -> Dataset:
 
 
 @dataclass(frozen=True)
-class CorrelatedSoftmaxChannel(SymmetricChannel):
+class CorrelatedSoftmaxChannel(SoftmaxOutput, SymmetricChannel):
     r"""Softmax of tokens whose positions are correlated, :math:`E\,x_ax_b^\top = C_{ab}I`.
 
     As a function of the indices :math:`h_0` of the white tokens :math:`C^{-1/2}X` the output is
@@ -140,8 +140,7 @@ class CorrelatedSoftmaxChannel(SymmetricChannel):
         # a tuple: equal channels compare and hash alike, and nobody can change it later
         rows = tuple(map(tuple, np.asarray(self.covariance, dtype=np.float64).tolist()))
         fields = {"covariance": rows, "_root": root, "_inverse": inverse, "_channel": channel}
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        check.store(self, **fields)
 
     @property
     def tokens(self) -> int:
@@ -162,14 +161,6 @@ class CorrelatedSoftmaxChannel(SymmetricChannel):
         constant = ((centre - base) @ v) @ v / (v @ v) ** 2
         mean = base + constant[..., None, None] * np.outer(v, v)
         return np.asarray(0.5 * (mean + np.swapaxes(mean, -1, -2)))
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return c = T(T+1)/2 - 1, whatever V and C."""
-        return self._channel.information_at(variance, second_moment)
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        """Return that of the softmax channel: C adds a constant, which is left out."""
-        return self._channel.output_entropy(variance, second_moment)
 
     def validate(self, outputs: ArrayLike) -> None:
         """Raise ValueError unless softmax of symmetric indices made the outputs."""
@@ -214,10 +205,11 @@ class FourthMomentHardmaxChannel(SymmetricChannel):
     fourth_moment: float
 
     def __post_init__(self) -> None:
-        m = check.real("mean_eigenvalue", self.mean_eigenvalue)
-        moment = check.real("fourth_moment", self.fourth_moment, low=1.0, high=100.0)
-        object.__setattr__(self, "mean_eigenvalue", m)
-        object.__setattr__(self, "fourth_moment", moment)
+        check.store(
+            self,
+            mean_eigenvalue=check.real("mean_eigenvalue", self.mean_eigenvalue),
+            fourth_moment=check.real("fourth_moment", self.fourth_moment, low=1.0, high=100.0),
+        )
 
     @property
     def tokens(self) -> int:
@@ -237,7 +229,7 @@ class FourthMomentHardmaxChannel(SymmetricChannel):
         HardmaxChannel().validate(outputs)
 
     def _second_moment(self, second_moment: float, most_share: float) -> float:
-        total = check.real("second_moment", second_moment, low=0.0, open_low=True)
+        total = check.positive("second_moment", second_moment)
         least = self.mean_eigenvalue**2 / most_share
         if total * (1.0 + 1e-12) < least:
             raise ValueError(
@@ -293,7 +285,6 @@ def _fourth_moment_series(share: float, moment: float) -> np.polynomial.Chebyshe
     return np.polynomial.Chebyshev.fit(x, y, 11, domain=[0.0, end])
 
 
-@njit
 def _fourth_moment_information(x: float, share: float, moment: float) -> float:
     """c by the trapezoid over the mean of u, in its principal axes; Q = 1, V = x^2."""
     q = 1.0 - x * x
@@ -301,13 +292,7 @@ def _fourth_moment_information(x: float, share: float, moment: float) -> float:
     scale = 1.0 / math.sqrt(6.0 * x * x)  # standard deviation of u is sqrt(3 V)
     plus, minus = scale * math.sqrt(s + 2.0 * q), scale * math.sqrt(s)
     step = min(0.4, 0.5 / max(plus, minus, 1e-300))
-    reach = math.ceil(7.0 / step)
-    total = 0.0
-    for i in range(-reach, reach + 1):
-        for j in range(0, reach + 1):  # even in the second axis
-            first, second = plus * step * i, minus * step * j
-            w1, w2 = first + second, first - second
-            if min(abs(w1), abs(w2)) < 9.0:
-                weight = normal_pdf(step * i) * normal_pdf(step * j) * (2.0 if j > 0 else 1.0)
-                total += weight * pair_information(w1, w2)
-    return total * step * step
+    z1, z2, weight = half_plane(step, math.ceil(7.0 / step))
+    w1, w2 = plus * z1 + minus * z2, plus * z1 - minus * z2
+    near = np.minimum(np.abs(w1), np.abs(w2)) < 9.0
+    return float(weight[near] @ pair_informations(w1[near], w2[near]))

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from browser import Browser, find_chromium
 from filelock import FileLock
+from warm_kernels import Nursery
 
 ROOT = Path(__file__).resolve().parent.parent
+LONG = ("wheel", "publishing", "chapters", "command_line", "notebooks", "compile", "other_priors")
+
+
+@pytest.hookimpl(trylast=True)  # when -k and -m have taken their choice
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With two workers, what takes long begins each half; the short fills what is left.
+
+    A worker starts with its half of the list, and when it is done takes from the end of the other.
+    One half opens with the pages, so that one worker builds the book while the other has work that
+    needs none; the other half opens with kernels and installs.  Files stay together: they share
+    fixtures.
+    """
+    if getattr(config, "workerinput", {}).get("workercount") != 2:
+        return
+    pages, long, short = [], [], []
+    for item in items:
+        module = item.path.stem.removeprefix("test_")
+        if "site" in getattr(item, "fixturenames", ()):
+            pages.append(item)
+        else:
+            (long if module in LONG else short).append(item)
+    pages.sort(key=lambda item: "browser" not in getattr(item, "fixturenames", ()))
+    long.sort(key=lambda item: LONG.index(item.path.stem.removeprefix("test_")))
+    cut = max(len(items) // 2 - len(pages), 0)
+    items[:] = pages + short[:cut] + long + short[cut:]
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +54,12 @@ def peer_data() -> Path:
     return folder
 
 
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all workers of this run."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the book from clean with warnings as errors, once for all tests of a run.
@@ -36,9 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if built := os.environ.get("AIMLIB_SITE"):
         assert (Path(built) / "index.html").is_file(), f"AIMLIB_SITE: no built book in {built}"
         return Path(built).resolve()
-    shared = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent
+    shared = shared_folder(tmp_path_factory)
     target = shared / "site"
     with FileLock(shared / "site.lock"):
         if not (target / "html" / "index.html").exists():
@@ -61,6 +92,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pytest.fail(f"the book does not build:\n{result.stdout}\n{result.stderr[-6000:]}")
             (target / "_build" / "html").rename(target / "html")
     return target / "html"
+
+
+@pytest.fixture(scope="session")
+def warm_kernels() -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+    """A context in which kernels need no time for their imports, where forking is safe."""
+    if not sys.platform.startswith("linux"):
+        yield contextlib.nullcontext
+        return
+    nursery = Nursery()
+    yield nursery.raises_all_kernels
+    nursery.close()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -17,6 +17,7 @@ from aimlib import (
     StreamedDataset,
     WignerPrior,
     WishartPrior,
+    _products,
     amp,
     bayes_optimal,
     state_evolution,
@@ -113,6 +114,37 @@ def test_tangent_and_clip_agree_with_the_limit_inside_the_support():
     assert (np.diff(tangent) > 0).all()
     slope = prior.shrink(high, delta) - prior.shrink(high - 1e-4, delta)
     assert tangent[2] - clipped[2] == pytest.approx(float(slope) / 1e-4, rel=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8])
+def test_half_products_equal_the_plain_ones(tokens, dtype):
+    rng = np.random.default_rng(tokens)
+    x = rng.standard_normal((7, tokens, 9)).astype(dtype)
+    s, m = rng.standard_normal((9, 9)), rng.standard_normal((7, tokens, tokens))
+    s, m = s + s.T, m + np.swapaxes(m, 1, 2)
+    m[0], m[1] = 0.0, np.eye(tokens)  # nothing to turn
+    scratch, forms, total = np.empty_like(x), np.empty(m.shape), np.ones((9, 9))
+    _products.fill_forms(x, _products.upper_half(s, dtype), scratch, forms)
+    _products.add_squares(x, m, scratch, total)
+    exact = x.astype(float)
+    rounding = 30 * np.finfo(dtype).eps
+    plain = np.einsum("nai,ij,nbj->nab", exact, s, exact)
+    np.testing.assert_allclose(forms, plain, rtol=0, atol=rounding * np.abs(plain).max())
+    assert np.array_equal(forms, np.swapaxes(forms, 1, 2))
+    plain = 1.0 + np.einsum("nai,nab,nbj->ij", exact, m, exact)
+    lower = np.tril_indices(9)
+    np.testing.assert_allclose(total[lower], plain[lower], rtol=0, atol=rounding * plain.max())
+
+
+def test_single_precision_moves_the_estimate_by_its_rounding():
+    prior = WishartPrior(0.5)
+    data = AttentionIndexedModel(40, prior, SOFTMAX).sample(0.1, seed=5)
+    double = amp(data, prior, SOFTMAX, iterations=40)
+    single = amp(data, prior, SOFTMAX, iterations=40, single_precision=True)
+    moved = np.linalg.norm(single.estimate - double.estimate) / np.linalg.norm(double.estimate)
+    assert 1e-9 < moved < 1e-6
+    assert single.estimation_error == pytest.approx(double.estimation_error, rel=1e-6)
 
 
 def test_second_moment_of_the_sensing_matrices():

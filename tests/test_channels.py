@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+from pathlib import Path
 
 import mpmath as mp
 import numpy as np
@@ -513,6 +515,16 @@ def test_small_departures_from_symmetry_are_seen(entry, shift) -> None:
         channel.validate(y)
 
 
+def test_the_cyclic_condition_begins_with_three_tokens() -> None:
+    """Any positive rows of two tokens are those of symmetric indices, of three they are not."""
+    h = np.random.default_rng(1).standard_normal((20, 3, 3))
+    SoftmaxChannel(2).validate(row_softmax(h[:, :2, :2], 1.0))
+    SoftmaxChannel(3).validate(row_softmax(h + h.transpose(0, 2, 1), 1.0))
+    for asymmetric in h:
+        with pytest.raises(ValueError, match="symmetric indices"):
+            SoftmaxChannel(3).validate(row_softmax(asymmetric[None], 1.0))
+
+
 def test_outputs_of_the_other_channels_are_checked() -> None:
     with pytest.raises(ValueError, match="symmetric"):
         LinearChannel(2).validate([[[0.0, 1.0], [2.0, 0.0]]])
@@ -739,6 +751,49 @@ def test_information_at_three_tokens_with_knowledge(x) -> None:
     value, error = HardmaxChannel(3).information_with_error(1 - x**2, 1.0)
     assert 0 < error < 0.003 * value
     assert value == pytest.approx(np.mean(samples), abs=4 * np.std(samples) / np.sqrt(800))
+
+
+@pytest.fixture(scope="module")
+def lattice():
+    """The script that recorded the lattice sums of three tokens."""
+    folder = Path(__file__).resolve().parent.parent / "notebooks" / "sweeps"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield importlib.import_module("hardmax")
+
+
+def test_the_series_at_three_tokens_meets_both_ways_to_it(lattice) -> None:
+    """The means of c and of the entropy over a lattice, and the four exact conditions."""
+    channel, exact = HardmaxChannel(3), np.polynomial.Polynomial(many.summed_series(3)[0])
+    for row in lattice.recorded():
+        assert row["probability"] == pytest.approx(1.0, abs=1e-7)
+        v = row["x"] ** 2
+        assert channel.information_at(v, 1.0) == pytest.approx(row["information"], rel=3e-7)
+        assert channel.output_entropy(v, 1.0) == pytest.approx(row["entropy"], rel=3e-7)
+    series, error = many.series(3)
+    found = np.polynomial.Polynomial(series)
+    assert error == 1e-6
+    for x in (0.0, 1.0):
+        assert found(x) == pytest.approx(exact(x), rel=1e-9)
+    assert found.deriv()(1.0) == pytest.approx(exact.deriv()(1.0), rel=1e-8)
+    assert found.integ()(1.0) == pytest.approx(exact.integ()(1.0), rel=1e-9)
+    kept = np.polynomial.Chebyshev(lattice.fit(lattice.recorded()), domain=[0.0, 1.0])
+    x = np.linspace(0.0, 1.0, 21)
+    np.testing.assert_allclose(found(x), kept(x), rtol=1e-11)
+    # what stood before lies within the error that it stated
+    cubic, stated = many.summed_series(3)
+    distance = np.abs(np.polynomial.polynomial.polyval(x, cubic) / found(x) - 1.0).max()
+    assert 0.1 * stated < distance < stated
+
+
+def test_the_lattice_sums_are_what_the_script_finds(lattice) -> None:
+    """On a coarse lattice, whose error is that of the sum of all probabilities and less."""
+    found = lattice.averages(0.92, 1.38, 5.0, 0)
+    error = abs(found["probability"] - 1.0)
+    assert 1e-6 < error < 3e-4
+    (row,) = (row for row in lattice.recorded() if row["x"] == 0.92)
+    for name in ("information", "entropy"):
+        assert found[name] == pytest.approx(row[name], rel=2.0 * error)
 
 
 def test_the_cubic_at_two_tokens_against_the_exact_information() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from conftest import shared_folder
+from filelock import FileLock
 
 from aimlib import chapters
 from aimlib.chapters import (
@@ -427,15 +428,22 @@ def results(path: Path) -> str:
     return "\n".join(seen)
 
 
-@functools.cache
-def baseline(name: str) -> str:
-    """Results of a run with the defaults, made on this machine with these libraries."""
-    chapter = load_chapter(name, ROOT)
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "out.ipynb"
-        execute_notebook(chapter.notebook, target, {})
-        found = results(target)
-    assert '"image/png"' in found or name == "claims"
+@pytest.fixture(scope="session")
+def baseline(warm_kernels, tmp_path_factory) -> Callable[[str], str]:
+    """Results of runs with the defaults on this machine with these libraries, one a chapter."""
+    folder = shared_folder(tmp_path_factory) / "defaults"
+    folder.mkdir(exist_ok=True)
+
+    def found(name: str) -> str:
+        path = folder / f"{name}.ipynb"
+        with FileLock(folder / f"{name}.lock"):
+            if not path.exists():
+                with warm_kernels():
+                    execute_notebook(load_chapter(name, ROOT).notebook, path, {})
+        seen = results(path)
+        assert '"image/png"' in seen or name == "claims"
+        return seen
+
     return found
 
 
@@ -443,7 +451,7 @@ CASES = [(c, p) for c in CHAPTERS for p in c.parameters]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
-def test_all_parameters_at_once(chapter, tmp_path) -> None:
+def test_all_parameters_at_once(chapter, tmp_path, baseline) -> None:
     """Every notebook runs, with all its assertions, at the test values of all its parameters."""
     values = {p.name: p.test_value for p in chapter.parameters}
     checked = validate_values(chapter, values)
@@ -452,11 +460,12 @@ def test_all_parameters_at_once(chapter, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("chapter", "one"), CASES, ids=[f"{c.name}-{p.name}" for c, p in CASES])
-def test_each_parameter_changes_some_result(chapter, one, tmp_path) -> None:
+def test_each_parameter_changes_some_result(chapter, one, tmp_path, baseline, warm_kernels) -> None:
     """Against a run with all defaults."""
     assert one.test_value is not None
     assert one.test_value != one.default
-    execute_notebook(chapter.notebook, tmp_path / "out.ipynb", {one.name: one.test_value})
+    with warm_kernels():
+        execute_notebook(chapter.notebook, tmp_path / "out.ipynb", {one.name: one.test_value})
     assert results(tmp_path / "out.ipynb") != baseline(chapter.name)
 
 
@@ -488,10 +497,12 @@ def test_import_stays_light() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_a_run_with_the_defaults_repeats_itself(tmp_path) -> None:
-    """Text, numbers and pictures: otherwise the comparisons above would prove nothing."""
-    chapter = load_chapter("channels", ROOT)
-    execute_notebook(chapter.notebook, tmp_path / "out.ipynb", {})
+def test_a_run_with_the_defaults_repeats_itself(tmp_path, baseline) -> None:
+    """Text, numbers and pictures, from a new kernel and from one that has its imports.
+
+    Otherwise the comparisons above would prove nothing.
+    """
+    execute_notebook(load_chapter("channels", ROOT).notebook, tmp_path / "out.ipynb", {})
     assert results(tmp_path / "out.ipynb") == baseline("channels")
 
 

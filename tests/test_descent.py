@@ -181,12 +181,12 @@ def test_training_can_go_on_from_its_weights() -> None:
     assert rest.estimate == pytest.approx(whole.estimate, rel=1e-9)
 
 
-def reference_training(data, w, method, rate, final, count, momentum=0.9):
+def reference_training(data, w, method, rate, final, count, momentum=0.9, **objective):
     """Adam (Kingma and Ba 2015, algorithm 1) or heavy ball, entry by entry, one start."""
     first, second = np.zeros_like(w), np.zeros_like(w)
     for t in range(1, count + 1):
         step = final + (rate - final) * (1 + np.cos(np.pi * (t - 1) / count)) / 2
-        gradient = loss_and_gradient(w[None], data)[1][0]
+        gradient = loss_and_gradient(w[None], data, **objective)[1][0]
         if method == "adam":
             first = 0.9 * first + 0.1 * gradient
             second = 0.999 * second + 0.001 * gradient**2
@@ -216,6 +216,25 @@ def test_steps_of_the_optimisers(method, rate, final) -> None:
     np.testing.assert_allclose(
         result.history["loss"][0], loss_and_gradient(start[None], data)[0], rtol=1e-12
     )
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [{"loss": "cross-entropy"}, {"weight_decay": 0.3}, {"channel": SoftmaxChannel(2, 2.0)}],
+    ids=str,
+)
+def test_the_training_descends_what_it_is_asked_to(objective) -> None:
+    data = problem(SoftmaxChannel(2))
+    start = 0.5 * np.random.default_rng(2).standard_normal((8, 4))
+    options = {"method": "momentum", "learning_rate": 0.02, "initial_weights": start[None]}
+    result = gradient_descent(data, 4, iterations=5, **options, **objective)
+    expected = reference_training(data, start, "momentum", 0.02, 0.02, 5, **objective)
+    np.testing.assert_allclose(result.weights[0], expected, rtol=1e-9, atol=1e-11)
+    plain = reference_training(data, start, "momentum", 0.02, 0.02, 5)
+    assert np.abs(result.weights[0] - plain).max() > 1e-3
+    for k, w in ((0, start), (-1, expected)):
+        loss, _ = loss_and_gradient(w[None], data, **objective)
+        np.testing.assert_allclose(result.history["loss"][k], loss, rtol=1e-9)
 
 
 def test_a_small_gradient_stops_the_training() -> None:
@@ -308,6 +327,8 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         lambda: gradient_descent(data, 4, seed=2, **options),
         lambda: gradient_descent(data, 4, seed=1, **(options | {"iterations": 8})),
         lambda: gradient_descent(data, 4, seed=1, weight_decay=0.1, **options),
+        lambda: gradient_descent(data, 4, seed=1, loss="cross-entropy", **options),
+        lambda: gradient_descent(data, 4, seed=1, channel=SoftmaxChannel(2, 2.0), **options),
         lambda: gradient_descent(problem(SoftmaxChannel(2), seed=5), 4, seed=1, **options),
     ]
     for other in others:
@@ -319,6 +340,25 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         gradient_descent(data, 4, seed=1, **options)
     with pytest.raises(ValueError, match="checkpoint must be in a folder"):
         gradient_descent(data, 4, seed=1, **(options | {"checkpoint": tmp_path / "no" / "x"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"final_learning_rate": -0.1}, "final_learning_rate"),
+        ({"loss_tolerance": -1.0}, "loss_tolerance"),
+        ({"gradient_tolerance": -1.0}, "gradient_tolerance"),
+        ({"loss": "cross-entropy", "channel": LinearChannel(2)}, "loss"),
+    ],
+)
+def test_options_of_a_training_that_make_no_sense(options, name) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        gradient_descent(problem(SoftmaxChannel(2)), 4, seed=1, iterations=2, **options)
+
+
+def test_the_history_has_every_fiftieth_iteration_and_the_last() -> None:
+    short = gradient_descent(problem(SoftmaxChannel(2)), 4, seed=1, iterations=120)
+    assert list(short.history["iteration"]) == [0, 50, 100, 120]
 
 
 def test_a_checkpoint_ahead_of_the_steps_asked_for_is_refused(tmp_path) -> None:

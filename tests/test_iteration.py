@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ from aimlib import (
     amp,
     layers,
 )
-from aimlib._shrinkage import denoise_symmetric
+from aimlib._iteration import Denoised, Observation, inverse_response, iterate
+from aimlib._shrinkage import denoise_rectangular, denoise_symmetric, shrink
+from aimlib.cross_attention import BilinearPrior
 from aimlib.layers.denoising import feature_moments, noise_components
 
 D, T, TAU = 10, 2, 0.4
@@ -140,6 +143,22 @@ def test_empirical_denoiser_tends_to_the_optimal_one() -> None:
     assert 1.0 < 2 * delta * divergence / d**2 / mmse < 1.15
 
 
+def test_outside_the_support_the_denoiser_goes_on_along_its_tangent() -> None:
+    """The slope at an edge is that of the last thousandths of the bulk, where D is smooth."""
+    delta = 0.1
+    for prior in (WishartPrior(0.5), BilinearPrior(0.5, 1.5)):
+        low, top = prior.support(delta).ravel()[-2:]
+        width = top - low
+        last = shrink(top - width * np.array([1e-3, 2e-3]), delta, prior, "clip")
+        rise = (last[0] - last[1]) / 1e-3
+        expected = last[0] + rise * (0.3 + 1e-3)
+        beyond = np.array([top + 0.3 * width])
+        assert shrink(beyond, delta, prior, "tangent") == pytest.approx(expected, rel=1e-3)
+        assert shrink(beyond, delta, prior, "clip") < 0.95 * expected
+    estimate, _ = denoise_rectangular(np.diag([beyond[0], 1.0, 0.9]), delta, prior)
+    assert estimate[0, 0] == pytest.approx(expected, rel=1e-3)
+
+
 # ---------------------------------------------------------------------------------------------
 # Bounds and verdicts
 # ---------------------------------------------------------------------------------------------
@@ -215,6 +234,116 @@ def test_what_has_not_converged_says_so() -> None:
     data = AttentionIndexedModel(40, PRIOR, CHANNEL).sample(0.7, seed=3)
     inconsistent = amp(Dataset(data.tokens, 2.0 * data.outputs), PRIOR, CHANNEL)
     assert (inconsistent.status, inconsistent.converged) == ("inconsistent", False)
+
+
+def test_directions_that_are_not_seen_get_a_large_noise() -> None:
+    """The inverse of a response whose eigenvalues are kept above 1e-9 of the largest."""
+    turned, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
+    for seen in (np.eye(3), turned):
+        found = inverse_response(seen @ np.diag([0.0, 4.0, -1e-20]) @ seen.T)
+        expected = seen @ np.diag([1 / 4e-9, 1 / 4, 1 / 4e-9]) @ seen.T
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 / 4e-9)
+        assert seen[:, 1] @ found @ seen[:, 1] == pytest.approx(1 / 4, abs=1e-6)
+    with pytest.raises(ValueError, match="the response must have a positive eigenvalue"):
+        inverse_response(np.diag([-1.0, 0.0]))
+
+
+class Scripted:
+    """A problem that sees nothing and takes the steps that it is told to take."""
+
+    start, teacher = np.zeros((2, 2)), None
+    variances, second_moment, coordinate_variance, parameters = np.ones(1), 1.0, 2.0, 4.0
+
+    def __init__(self, steps, squares=2.0, response=1.0):
+        self.steps = iter(steps)
+        self.seen = Observation(np.zeros((1, 2, 2)), np.array([[squares]]), np.array([[response]]))
+
+    def observe(self, estimate, reaction, error):
+        return self.seen
+
+    def denoise(self, observed, noise):
+        return Denoised(observed + next(self.steps), np.array([[1.0]]), np.array([[1.0]]))
+
+    def can_recover(self):
+        return True
+
+
+@pytest.mark.parametrize("annealing", [1.0, 0.5])
+def test_damping_follows_the_turns_of_the_steps(annealing) -> None:
+    """It starts at 0.3; a step that turns and does not shrink takes a quarter of the undamped part.
+
+    One that agrees gives back two percent, of which annealing keeps its share at every turn; one
+    that shrinks by a tenth, or stands upright on the last, changes nothing.
+    """
+    along, across = np.diag([1.0, 0.0]), np.diag([0.0, 1.0])
+    steps = [along, -along, 0.99 * along, -0.9 * along, across, 0.8 * across, 0.7 * across]
+    fall = 0.02 * annealing**2
+    part = [0.7, 0.7 * 0.75]
+    part += [part[-1] * 0.75] * 3
+    part += [part[-1] * (1 + fall), part[-1] * (1 + fall) ** 2]
+    options = {"tolerance": 1e-300, "damping": None}
+    if annealing != 1.0:  # which is the default
+        options["annealing"] = annealing
+    found = iterate(Scripted(steps), iterations=len(steps), **options)
+    np.testing.assert_allclose(1 - found.history["damping"], part, rtol=1e-12)
+    expected = sum(share * step for share, step in zip(part, steps, strict=True))
+    np.testing.assert_allclose(found.estimate, expected, atol=1e-14)
+    turns = [(-1) ** k * along for k in range(20)]
+    assert iterate(Scripted(turns), iterations=20, **options).history["damping"][-1] == 0.95
+    agreeing = iterate(Scripted([along] * 20), iterations=20, **options)
+    np.testing.assert_array_equal(agreeing.history["damping"], np.full(20, 0.3))
+
+
+@pytest.mark.parametrize(("response", "parameters"), [(100.0, 4e4), (0.25, 1e12), (1e6, 200.0)])
+def test_the_first_pass_is_believed_within_five_standard_deviations(response, parameters) -> None:
+    """Of the logarithm of a chi-square over its mean, and of the norm of a random teacher.
+
+    The former has 2 response = d A V degrees of freedom, and so a variance of 2/(d A V).  The
+    squared norm of p Gaussian numbers has a variance of 2/p; its deviation counts twice.
+    """
+    deviation = math.sqrt(2 / (2 * response) + 8 / parameters)
+    for share, status in ((4.99, "stalled"), (5.01, "inconsistent")):
+        for sign in (1, -1):
+            squares = 2 * response * math.exp(sign * share * deviation)
+            problem = Scripted([np.eye(2)], squares, response)
+            problem.parameters = parameters
+            assert iterate(problem, iterations=1, tolerance=1e-9, damping=0.3).status == status
+
+
+@pytest.mark.parametrize("response", [0.0, -1.0, math.nan, math.inf])
+def test_a_response_that_cannot_be_divided_by_ends_the_iteration(response) -> None:
+    found = iterate(Scripted([], response=response), iterations=5, tolerance=1e-6, damping=0.3)
+    assert (found.status, found.converged, found.iterations) == ("diverged", False, 0)
+    np.testing.assert_array_equal(found.estimate, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("damping", [-0.1, 1.0])
+def test_damping_that_would_not_move_is_refused(damping) -> None:
+    with pytest.raises(ValueError, match="damping must be"):
+        iterate(Scripted([]), iterations=5, tolerance=1e-6, damping=damping)
+
+
+def test_a_bar_counts_the_iterations_outside_of_notebooks(capsys, monkeypatch) -> None:
+    options = {"iterations": 3, "tolerance": 1e-300, "damping": 0.3, "progress": True}
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    iterate(Scripted([np.eye(2)] * 3), **options)
+    assert "3/3" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ipykernel", np)
+    iterate(Scripted([np.eye(2)] * 3), **options)
+    assert capsys.readouterr().err == ""
+
+
+def test_former_names_of_a_result_say_what_they_are_now() -> None:
+    result = amp(DATA, PRIOR, CHANNEL, iterations=1)
+    for old, new in (
+        ("estimates", "estimate"),
+        ("errors", "estimation_error"),
+        ("predicted", "predicted_error"),
+    ):
+        with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+            assert getattr(result, old) is getattr(result, new)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = result.nothing
 
 
 # ---------------------------------------------------------------------------------------------

@@ -152,6 +152,7 @@ def test_only_hardmax_has_the_power_law() -> None:
     assert aimlib.hardmax_asymptotic_error(10.0, wishart, aimlib.HardmaxChannel(2)) > 0.0
     for prior, channel in (
         (bilinear, None),
+        (bilinear, cross_attention.HardmaxChannel(2)),
         (wishart, cross_attention.HardmaxChannel(2)),
         (wishart, aimlib.SoftmaxChannel(2)),
     ):

@@ -147,6 +147,7 @@ def test_no_data_no_knowledge() -> None:
             r = bayes_optimal(0.0, prior, channel)
             assert r.estimation_error == prior.variance
             assert r.conjugate == 0.0
+            assert r.converged
 
 
 def test_wigner_prior_in_closed_form() -> None:
@@ -212,6 +213,17 @@ def test_there_is_at_most_one_fixed_point(prior, channel, alpha) -> None:
         )
 
 
+def test_the_saddle_point_of_gaussian_weights_in_closed_form() -> None:
+    """V = D/(1 + D) and D = V/(4 alpha), as c = 2 for softmax of two tokens: V = 1 - 4 alpha."""
+    channel, prior = SoftmaxChannel(2), WignerPrior()
+    for alpha in (0.24, 0.1, 1e-3, 1e-6, 1e-9):
+        assert fixed_points(alpha, prior, channel) == pytest.approx([1 - 4 * alpha], rel=1e-9)
+        found = bayes_optimal(alpha, prior, channel)
+        assert found.estimation_error == pytest.approx(1 - 4 * alpha, rel=1e-9)
+        assert found.conjugate == pytest.approx(4 * alpha / (1 - 4 * alpha), rel=1e-6)
+    assert fixed_points(0.26, prior, channel).size == 0
+
+
 @pytest.mark.parametrize("start", ["uninformed", "informed"])
 def test_state_evolution_ends_at_the_saddle_point(start) -> None:
     for alpha, channel in ((0.1, SoftmaxChannel(2)), (0.4, HardmaxChannel(2))):
@@ -220,6 +232,21 @@ def test_state_evolution_ends_at_the_saddle_point(start) -> None:
             bayes_optimal(alpha, HALF, channel).estimation_error, rel=1e-6
         )
         assert np.all(np.diff(path) <= 1e-12) or start == "informed"
+
+
+def test_state_evolution_in_closed_form() -> None:
+    """Of Gaussian weights: V <- D/(1 + D) with D = V/(4 alpha), as c = 2 for softmax of two tokens.
+
+    At huge alpha, D falls below every number after two steps, and V is zero from then on.
+    """
+    for start, v in (("uninformed", 1.0), ("informed", 1e-6)):
+        expected = [v]
+        for _ in range(6):
+            expected.append(expected[-1] / (4 * 0.3 + expected[-1]))
+        path = state_evolution(0.3, WignerPrior(), SoftmaxChannel(2), iterations=6, start=start)
+        np.testing.assert_allclose(path, expected, rtol=1e-9)
+    path = state_evolution(1e200, WignerPrior(), SoftmaxChannel(2), iterations=5)
+    np.testing.assert_allclose(path, [1.0, 2.5e-201, 0.0, 0.0, 0.0, 0.0], rtol=1e-9)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from aimlib.chapters.memory import require_memory
 from aimlib.chapters.notebooks import check_kernel, execute_notebook
 from aimlib.chapters.parameters import ChapterError
 from aimlib.chapters.places import check_target, find_root, replace, resolved, scratch
-from aimlib.chapters.running import write_json
-from aimlib.files import FileError, read_mapping
+from aimlib.files import FileError, read_mapping, write_json
 from aimlib.provenance import provenance
 
 __all__ = ["build_edition", "read_choices"]

@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from aimlib.chapters.pages import grid_page
 from aimlib.chapters.parameters import ChapterError, check_value
 from aimlib.chapters.places import check_target, resolved, results_folder
 from aimlib.chapters.running import digest, run_chapter, source_digest
+from aimlib.files import write_json, write_whole
 from aimlib.provenance import provenance
 
 __all__ = ["LARGEST_GRID", "expand_grid", "run_grid"]
@@ -102,7 +102,7 @@ def _start(target: Path, header: Mapping[str, Any]) -> None:
     if target.exists() and (earlier or {}).get("grid") != header["grid"]:
         shutil.rmtree(target)
     target.mkdir(exist_ok=True)
-    _write_whole(target / "parameters.json", _as_json({**header, "runs": []}))
+    write_json(target / "parameters.json", {**header, "runs": []})
 
 
 def _run_point(
@@ -135,9 +135,9 @@ def _write_index(
 ) -> None:
     varied = [name for name, values in header["grid"].items() if len(values) > 1]
     page = grid_page(f"{chapter.title}: a grid of runs", varied, runs, total)
-    _write_whole(target / "index.html", page)
-    _write_whole(target / "index.csv", _table(varied, runs))
-    _write_whole(target / "parameters.json", _as_json({**header, "runs": runs}))
+    write_whole(target / "index.html", page)
+    write_whole(target / "index.csv", _table(varied, runs))
+    write_json(target / "parameters.json", {**header, "runs": runs})
 
 
 def _table(varied: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> str:
@@ -162,14 +162,3 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def _as_json(content: Any) -> str:
-    return json.dumps(content, indent=2) + "\n"
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is there completely or as it was."""
-    unfinished = path.with_name(f".unfinished-{path.name}")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)

@@ -19,9 +19,10 @@ from aimlib.chapters.memory import require_memory
 from aimlib.chapters.notebooks import check_kernel, execute_notebook, glued_values
 from aimlib.chapters.pages import run_page
 from aimlib.chapters.places import check_target, replace, resolved, results_folder, scratch
+from aimlib.files import write_json
 from aimlib.provenance import provenance
 
-__all__ = ["digest", "run_chapter", "source_digest", "write_json"]
+__all__ = ["digest", "run_chapter", "source_digest"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -86,11 +87,6 @@ def run_chapter(
         write_json(folder / "parameters.json", record)
         replace(folder, target)
     return target
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a record that people can read too."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def digest(parameters: Any) -> str:

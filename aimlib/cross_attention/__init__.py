@@ -42,14 +42,4 @@ __all__ = [
     "weak_recovery_threshold",
 ]
 
-_OLD = {
-    "CrossAttentionModel": "Model",
-    "CrossDataset": "Dataset",
-    "CrossHardmaxChannel": "HardmaxChannel",
-    "CrossLinearChannel": "LinearChannel",
-    "CrossSoftmaxChannel": "SoftmaxChannel",
-    "cross_attention_amp": "amp",
-    "cross_attention_indices": "indices",
-    "cross_weak_recovery_threshold": "weak_recovery_threshold",
-}
-__getattr__ = moved_names(__name__, {old: f"{__name__}.{new}" for old, new in _OLD.items()})
+__getattr__ = moved_names(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,24 +12,23 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import (
+    Observed,
     RectangularChannel,
     check_one_hot,
     check_positive,
-    check_rows_sum_to_one,
-    check_shape,
     like,
     sampled_error,
     variances,
 )
-from aimlib._softmax import pair_error, row_softmax
+from aimlib._channel_families import HardmaxOutput, LinearOutput, Series, SoftmaxOutput, as_series
+from aimlib._softmax import pair_error
 from aimlib._validation import FloatArray
-from aimlib.channels import Informative
 from aimlib.cross_attention import hardmax
 
 __all__ = ["CrossChannel", "HardmaxChannel", "LinearChannel", "SoftmaxChannel"]
 
 
-class CrossChannel(Informative, Protocol):
+class CrossChannel(Observed, Protocol):
     """What the theory and message passing ask of a channel of rectangular indices.
 
     Derive from :class:`aimlib.channels.RectangularChannel`, state ``queries``, ``keys``,
@@ -43,42 +43,9 @@ class CrossChannel(Informative, Protocol):
     def keys(self) -> int:
         """T', the number of keys."""
 
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return the outputs of indices of shape (..., T, T'); ``rng`` draws noise if any.
-
-        Parameters
-        ----------
-        indices : array, shape (..., T, T')
-            h; nothing ties its entries together.
-        rng : numpy Generator, optional
-            Needed by channels with noise, and by no other.
-
-        Returns
-        -------
-        array, shape (..., T, T')
-        """
-
-    def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        r"""Return :math:`E[h\mid y]` where :math:`h_{ab}\sim\mathcal N(\omega_{ab}, V)` before.
-
-        Parameters
-        ----------
-        y, omega : array, shape (..., T, T')
-            Outputs, and the means of the indices given all other data; of order one.
-        variance : float
-            V > 0, of every index.
-
-        Returns
-        -------
-        array, shape (..., T, T')
-        """
-
-    def validate(self, outputs: ArrayLike) -> None:
-        """Raise ValueError if ``outputs``, shape (n, T, T'), cannot come from this channel."""
-
 
 @dataclass(frozen=True)
-class LinearChannel(RectangularChannel):
+class LinearChannel(LinearOutput, RectangularChannel):
     r"""The indices with noise, :math:`y_{ab}=h_{ab}+\sqrt\tau\,\xi_{ab}`.
 
     Parameters
@@ -105,44 +72,11 @@ class LinearChannel(RectangularChannel):
     def __post_init__(self) -> None:
         check.integer("queries", self.queries, low=1)
         check.integer("keys", self.keys, low=1)
-        object.__setattr__(self, "noise", check.real("noise", self.noise, low=0.0))
-
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return y, shape (..., T, T'); a positive noise needs ``rng``."""
-        h = self.check_indices("indices", indices)
-        if self.noise == 0.0:
-            return h.copy()
-        if rng is None:
-            raise ValueError(
-                f"rng must be a numpy Generator when noise is {self.noise!r}, got None"
-            )
-        return np.asarray(h + math.sqrt(self.noise) * rng.standard_normal(h.shape))
-
-    def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
-        """Return E[h | y] by Gaussian conditioning."""
-        outputs, centre, v = self.check_posterior(y, omega, variance)
-        return np.asarray(centre + v / (v + self.noise) * (outputs - centre))
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = TT'V/(V+\tau)` (``cross_attention:information-linear``)."""
-        v = variances(variance, second_moment)
-        share = v / (v + self.noise) if self.noise > 0.0 else 1.0 + 0.0 * v
-        return like(self.queries * self.keys * share)
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`\frac{TT'}2\log(2\pi e(V+\tau))`."""
-        v = variances(variance, second_moment)
-        with np.errstate(divide="ignore"):
-            entropy = np.log(2.0 * math.pi * math.e * (v + self.noise))
-        return like(0.5 * self.queries * self.keys * entropy)
-
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`TT'V`, the error on the output without its noise."""
-        return like(self.queries * self.keys * variances(variance, second_moment))
+        check.store(self, noise=check.real("noise", self.noise, low=0.0))
 
 
 @dataclass(frozen=True)
-class SoftmaxChannel(RectangularChannel):
+class SoftmaxChannel(SoftmaxOutput, RectangularChannel):
     r"""Row-wise softmax over the keys, :math:`y_{ab}=e^{\beta h_{ab}}/\sum_{b'}e^{\beta h_{ab'}}`.
 
     Each row of h is known up to its own shift: nothing ties the rows together.
@@ -173,13 +107,8 @@ class SoftmaxChannel(RectangularChannel):
     def __post_init__(self) -> None:
         check.integer("queries", self.queries, low=1)
         check.integer("keys", self.keys, low=2)
-        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
-        object.__setattr__(self, "inverse_temperature", beta)
-
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return y, shape (..., T, T'), rows summing to one; ``rng`` is not used."""
-        h = self.check_indices("indices", indices)
-        return np.asarray(row_softmax(h, self.inverse_temperature))
+        beta = check.positive("inverse_temperature", self.inverse_temperature)
+        check.store(self, inverse_temperature=beta)
 
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h | y]: least squares for the shift of each row (``cross_attention:softmax``).
@@ -193,27 +122,6 @@ class SoftmaxChannel(RectangularChannel):
         check_positive("y", outputs, self.inverse_temperature)
         base = np.log(outputs) / self.inverse_temperature
         return np.asarray(base + (centre - base).mean(axis=-1, keepdims=True))
-
-    def validate(self, outputs: ArrayLike) -> None:
-        r"""Raise ValueError, naming the worst row, unless all are positive and rows sum to one.
-
-        Within :math:`10^{-6}T'`, the rounding of single precision.
-        """
-        y = check_shape("outputs", outputs, self.index_shape)
-        check_positive("outputs", y, self.inverse_temperature)
-        check_rows_sum_to_one("outputs", y)
-
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`c = T(T'-1)`, whatever V and :math:`\beta`."""
-        v = variances(variance, second_moment)
-        return like(self.queries * (self.keys - 1.0) + 0.0 * v)
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`\frac c2\log(2\pi eV)` up to a constant of the coordinates of y."""
-        v = variances(variance, second_moment)
-        with np.errstate(divide="ignore"):
-            entropy = np.log(2.0 * math.pi * math.e * v)
-        return like(0.5 * self.queries * (self.keys - 1.0) * entropy)
 
     def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
         r"""Return :math:`E\|y-E[y\mid\mathrm{data}]\|_F^2` on a new pair of sequences.
@@ -234,7 +142,7 @@ class SoftmaxChannel(RectangularChannel):
 
 
 @dataclass(frozen=True)
-class HardmaxChannel(RectangularChannel):
+class HardmaxChannel(HardmaxOutput, RectangularChannel):
     r"""Row-wise hardmax over the keys: 1 where :math:`h_{ab}` is the largest of its row, else 0.
 
     Rows are independent, and of each the winner is seen.  The posterior mean is exact for any
@@ -267,11 +175,6 @@ class HardmaxChannel(RectangularChannel):
         check.integer("queries", self.queries, low=1)
         check.integer("keys", self.keys, low=2)
 
-    def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
-        """Return y, shape (..., T, T'), one-hot in every row; ``rng`` is not used."""
-        h = self.check_indices("indices", indices)
-        return np.asarray(np.arange(self.keys) == h.argmax(axis=-1)[..., None], dtype=np.float64)
-
     def posterior_mean(self, y: ArrayLike, omega: ArrayLike, variance: float) -> FloatArray:
         """Return E[h | y], row by row (``cross_attention:hardmax``), finite for any input.
 
@@ -288,39 +191,17 @@ class HardmaxChannel(RectangularChannel):
         hardmax.fill_row_shifts(outputs.reshape(-1, self.keys).argmax(axis=1), rows, shifts)
         return np.asarray(centre + unit * shifts.reshape(centre.shape))
 
-    def validate(self, outputs: ArrayLike) -> None:
-        """Raise ValueError unless every row is one-hot."""
-        check_one_hot("outputs", check_shape("outputs", outputs, self.index_shape))
+    @property
+    def series(self) -> tuple[Series, float]:
+        """By quadrature for two keys and three; a cubic with a stated error for more."""
+        return _series(self.queries, self.keys)
 
-    def information_at(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return c as a function of V, of V/Q alone.
+    def misclassified(self, x: float) -> float:
+        """Share of rows whose largest index changes between omega and h, at x = sqrt(V/Q)."""
+        return hardmax.misclassified(self.keys, x)
 
-        With two keys :math:`T\,E\,\varphi(w)^2/(\Phi(w)\Phi(-w))`, w of variance q/V.
-        """
-        x = np.sqrt(variances(variance, second_moment) / second_moment)
-        return like(np.asarray(self.queries * x * hardmax.row_series(self.keys)[0](x)))
 
-    def information_with_error(self, overlap: float, second_moment: float) -> tuple[float, float]:
-        """Return c(q) and an estimate of its error: zero for two keys, three, and at q = 0.
-
-        Parameters
-        ----------
-        overlap : float
-            q from 0 to Q.
-        second_moment : float
-            Q > 0.
-        """
-        value = float(self.information(overlap, second_moment))
-        relative = hardmax.row_series(self.keys)[1] if overlap > 0.0 else 0.0
-        return value, value * relative
-
-    def output_entropy(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return :math:`\int_0^x(c/x')\,dx'` at :math:`x=\sqrt{V/Q}`: the entropy in nats."""
-        x = np.sqrt(variances(variance, second_moment) / second_moment)
-        return like(np.asarray(self.queries * hardmax.row_entropy(self.keys)(x)))
-
-    def generalization_error(self, variance: ArrayLike, second_moment: float) -> Any:
-        r"""Return the share of misclassified rows, at two keys :math:`\arcsin(\sqrt{V/Q})/\pi`."""
-        x = np.sqrt(variances(variance, second_moment) / second_moment)
-        values = [hardmax.misclassified(self.keys, min(float(ratio), 1.0)) for ratio in x.ravel()]
-        return like(np.array(values).reshape(np.shape(x)))
+@functools.cache
+def _series(queries: int, keys: int) -> tuple[Series, float]:
+    row, error = hardmax.row_series(keys)
+    return as_series(queries * row), error

@@ -19,11 +19,10 @@ from aimlib._compile import njit
 from aimlib._hardmax_information import cubic_series, one_sign_integral, stays_largest
 from aimlib._normal import (
     INVERSE_SQRT_2PI,
+    half_plane,
     log_normal_cdf,
     mills,
     normal_cdf,
-    normal_pdf,
-    sign_information,
     sign_information_of,
 )
 from aimlib._validation import FloatArray
@@ -134,12 +133,6 @@ def row_series(keys: int) -> tuple[np.polynomial.Polynomial | np.polynomial.Cheb
     return np.polynomial.Chebyshev(fit, domain=[0.0, 1.0]), 0.0
 
 
-@functools.cache
-def row_entropy(keys: int) -> np.polynomial.Polynomial | np.polynomial.Chebyshev:
-    """The integral of c/x from zero, the entropy of one row in nats."""
-    return row_series(keys)[0].integ(lbnd=0.0)
-
-
 def _pair_ratio(x: float) -> float:
     """c/x of two keys: the average of :func:`sign_information` over w ~ N(0, k^2)."""
     q = math.sqrt((1.0 - x) * (1.0 + x))
@@ -162,7 +155,9 @@ def _triple_ratio(x: float) -> float:
     """
     k2 = (1.0 - x) * (1.0 + x) / (x * x)
     if k2 < 1.0:
-        return float(_triple_near_the_start(math.sqrt(k2))) / x
+        along, across, weight = half_plane(0.4, 22)  # of the means in units of k
+        k = math.sqrt(k2)
+        return float(weight @ _triple_informations(k * along, k * across)) / x
     across, along, weight, rest = _wedge()
     q = math.sqrt((1.0 - x) * (1.0 + x))
     inverse = x / q  # 1/k; divide by x analytically so that nothing is lost as x -> 0
@@ -186,7 +181,8 @@ def _wedge() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         along.append(a)
         weight.append(w * inner)
     x, y = np.concatenate(across), np.concatenate(along)
-    return x, y, np.concatenate(weight), _triple_less_two(x, y)
+    rest = _triple_informations(y, x) - sign_information_of(x)
+    return x, y, np.concatenate(weight), rest
 
 
 def _interval_nodes(low: float, high: float, panels: int) -> tuple[FloatArray, FloatArray]:
@@ -194,14 +190,6 @@ def _interval_nodes(low: float, high: float, panels: int) -> tuple[FloatArray, F
     half = 0.5 * (high - low) / panels
     left = low + 2.0 * half * np.arange(panels)[:, None]
     return (left + half * (1.0 + nodes)).ravel(), np.tile(half * weights, panels)
-
-
-@njit
-def _triple_less_two(across: np.ndarray, along: np.ndarray) -> np.ndarray:
-    out = np.empty(across.size)
-    for i in range(across.size):
-        out[i] = _triple_information(along[i], across[i]) - sign_information(across[i])
-    return out
 
 
 @njit
@@ -223,16 +211,12 @@ def _triple_information(along: float, across: float) -> float:
 
 
 @njit
-def _triple_near_the_start(k: float) -> float:
-    """c of three keys for small k, by the trapezoid over the means in units of k."""
-    step, reach = 0.4, 22
-    total = 0.0
-    for i in range(-reach, reach + 1):
-        for j in range(0, reach + 1):  # even across
-            weight = normal_pdf(step * i) * normal_pdf(step * j) * (2.0 if j > 0 else 1.0)
-            if weight > 1e-19:
-                total += weight * _triple_information(k * step * i, k * step * j)
-    return total * step * step
+def _triple_informations(along: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """:func:`_triple_information` of every entry of two vectors."""
+    out = np.empty(along.size)
+    for i in range(along.size):
+        out[i] = _triple_information(along[i], across[i])
+    return out
 
 
 _POINTS = np.linspace(-12.0, 12.0, 481)
@@ -274,8 +258,6 @@ def _start(keys: int) -> tuple[float, float]:
 
 def misclassified(keys: int, x: float) -> float:
     """Share of rows whose largest index changes between omega and h, at x = sqrt(V/Q)."""
-    if keys == 2:
-        return math.asin(x) / math.pi
     if x < 1e-5:  # the difference below would cancel; two keys fix the constant
         return math.sqrt(2.0 / math.pi) * boundary(keys) * x
     return max(1.0 - keys * stays_largest(1.0, ((1.0, keys - 1),), x), 0.0)

@@ -116,24 +116,6 @@ class Model(SequenceModel):
         return indices(queries, keys, teacher)
 
     def sample(self, sample_complexity: float, seed: Seed) -> Dataset:
-        """Draw a teacher and n = round(sample_complexity * d^2) pairs of sequences.
-
-        Parameters
-        ----------
-        sample_complexity : float
-            alpha > 0, large enough for at least one pair.
-        seed : int, SeedSequence or Generator
-            The only source of randomness; teacher, queries, keys and noise have their own streams.
-
-        Returns
-        -------
-        cross_attention.Dataset
-
-        Raises
-        ------
-        ValueError
-            If an argument is out of range, or the sequences do not fit in memory.
-        """
         return Dataset(*self.draw(sample_complexity, seed))
 
 
@@ -197,6 +179,6 @@ def weak_recovery_threshold(channel: CrossChannel, aspect_ratio: float = 1.0) ->
     >>> weak_recovery_threshold(cross_attention.SoftmaxChannel(2, 2))
     0.5
     """
-    psi = check.real("aspect_ratio", aspect_ratio, low=0.0, open_low=True)
+    psi = check.positive("aspect_ratio", aspect_ratio)
     pairs.alone("channel", channel, "rectangular", "aimlib.weak_recovery_threshold")
     return float(math.sqrt(psi) / channel.information_at(1.0, 1.0))

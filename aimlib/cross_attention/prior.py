@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from aimlib import _quadrature as quadrature
 from aimlib import _rectangular
 from aimlib import _validation as check
+from aimlib._prior_base import Outside, is_held, of_noise, width_of
 from aimlib._validation import FloatArray
-from aimlib.priors import Outside, is_held, of_noise, width_of
 
 __all__ = [
     "BilinearPrior",
@@ -54,8 +54,7 @@ class BilinearPrior:
 
     def __post_init__(self) -> None:
         for name in ("width_ratio", "aspect_ratio"):
-            value = check.real(name, getattr(self, name), low=0.0, open_low=True)
-            object.__setattr__(self, name, value)
+            check.store(self, **{name: check.positive(name, getattr(self, name))})
 
     @property
     def second_moment(self) -> float:
@@ -77,7 +76,7 @@ class BilinearPrior:
         return rho * (1.0 + psi - rho) if rho < min(1.0, psi) else psi
 
     def _parameters(self, noise: Any) -> FloatArray:
-        delta = check.real("noise", noise, low=0.0, open_low=True)
+        delta = check.positive("noise", noise)
         return _rectangular.parameters(self.width_ratio, self.aspect_ratio, delta)
 
     def support(self, noise: float) -> FloatArray:

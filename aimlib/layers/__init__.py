@@ -38,15 +38,4 @@ __all__ = [
     "state_evolution",
 ]
 
-
-_OLD = {
-    "LayeredDataset": "Dataset",
-    "layered_amp": "amp",
-    "layered_descent": "averaged_gradient_descent",
-    "layered_loss_and_gradient": "loss_and_gradient",
-    "layered_state_evolution": "state_evolution",
-}
-_PATHS = {old: f"{__name__}.{new}" for old, new in _OLD.items()}
-_PATHS |= {"LayeredAMPResult": "aimlib.AMPResult", "LayeredDescentResult": "aimlib.DescentResult"}
-_PATHS |= {"sample_layers": "aimlib.layers.model.sample_layers"}
-__getattr__ = moved_names(__name__, _PATHS)
+__getattr__ = moved_names(__name__)

@@ -60,7 +60,7 @@ def error_through_the_sum(
     0.5
     """
     count = check.integer("layers", layers, low=1)
-    rho = check.real("width_ratio", width_ratio, low=0.0, open_low=True)
+    rho = check.positive("width_ratio", width_ratio)
     whole = bayes_optimal(sample_complexity, WishartPrior(count * rho), channel)
     return 1.0 - 1.0 / count + whole.estimation_error / count
 
@@ -98,7 +98,7 @@ def error_with_the_others_known(
     laws = pairs.match_layers(priors, channel)
     if not isinstance(channel, MixedLinearChannel):
         raise ValueError(f"channel must be a MixedLinearChannel, got {channel!r}")
-    check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    check.positive("sample_complexity", sample_complexity)
     errors = np.array([law.variance for law in laws])
     for k, law in enumerate(laws):
         if not channel.mixing[:, k].any():  # not seen at all

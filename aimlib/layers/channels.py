@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from aimlib import _validation as check
 from aimlib._channel_base import check_positive, check_rows_sum_to_one, check_shape
+from aimlib._channel_families import with_noise
 from aimlib._validation import FloatArray, symmetrised
 from aimlib.deep import deep_attention_from_indices
 from aimlib.layers.quadrature import two_layer_output
@@ -132,10 +132,9 @@ class MixedLinearChannel:
         if not mixing.any():
             raise ValueError(f"mixing must have an entry that is not zero, got {self.mixing!r}")
         mixing.setflags(write=False)
-        object.__setattr__(self, "mixing", mixing)
-        object.__setattr__(self, "_rows", tuple(map(tuple, (mixing + 0.0).tolist())))
-        tau = check.real("noise", self.noise, low=0.0, open_low=True)
-        object.__setattr__(self, "noise", tau)
+        rows = tuple(map(tuple, (mixing + 0.0).tolist()))
+        noise = check.positive("noise", self.noise)
+        check.store(self, mixing=mixing, _rows=rows, noise=noise)
         check.integer("tokens", self.tokens, low=1)
 
     @property
@@ -145,14 +144,8 @@ class MixedLinearChannel:
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:
         """Return y, shape (n, K, T, T), from the indices, shape (n, L, T, T)."""
-        h = _layered_indices(indices, self)
-        if not isinstance(rng, np.random.Generator):
-            raise ValueError(
-                f"rng must be a numpy Generator when noise is {self.noise!r}, got {rng!r}"
-            )
-        y = np.einsum("kl,nlab->nkab", self.mixing, h)
-        z = np.triu(rng.standard_normal(y.shape))
-        return np.asarray(y + math.sqrt(self.noise) * (z + np.swapaxes(np.triu(z, 1), -1, -2)))
+        y = np.einsum("kl,nlab->nkab", self.mixing, _layered_indices(indices, self))
+        return with_noise(y, self.noise, rng, tied=True)
 
     def output_function(
         self, y: ArrayLike, omega: ArrayLike, covariance: ArrayLike
@@ -245,9 +238,8 @@ class DeepSoftmaxChannel:
     def __post_init__(self) -> None:
         check.integer("layers", self.layers, low=1)
         check.integer("tokens", self.tokens, low=2)
-        object.__setattr__(self, "skip", check.real("skip", self.skip))
-        beta = check.real("inverse_temperature", self.inverse_temperature, low=0.0, open_low=True)
-        object.__setattr__(self, "inverse_temperature", beta)
+        beta = check.positive("inverse_temperature", self.inverse_temperature)
+        check.store(self, skip=check.real("skip", self.skip), inverse_temperature=beta)
         check.integer("nodes", self.nodes, low=8, high=100)
 
     def output(self, indices: ArrayLike, rng: np.random.Generator | None = None) -> FloatArray:

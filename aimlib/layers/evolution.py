@@ -58,7 +58,7 @@ def state_evolution(
     >>> path.shape, bool(path[-1, 0, 0] < path[1, 0, 0] < 1.0)
     ((4, 2, 2), True)
     """
-    alpha = check.real("sample_complexity", sample_complexity, low=0.0, open_low=True)
+    alpha = check.positive("sample_complexity", sample_complexity)
     steps = check.integer("iterations", iterations, low=1)
     laws = pairs.match_layers(priors, channel)
     check_scheme(scheme, channel)

@@ -100,7 +100,7 @@ class Model(SequenceModel):
     def __post_init__(self) -> None:
         check.integer("dimension", self.dimension, low=2)
         laws = pairs.match_layers(self.priors, self.channel)
-        object.__setattr__(self, "priors", tuple(laws))
+        check.store(self, priors=tuple(laws))
 
     def draw_teacher(self, rng: np.random.Generator) -> FloatArray:
         """Draw the layers, shape (L, d, d)."""
@@ -111,24 +111,6 @@ class Model(SequenceModel):
         return attention_indices(sequences[0], teacher)
 
     def sample(self, sample_complexity: float, seed: Seed) -> Dataset:
-        """Draw independent layers and n = round(sample_complexity * d^2) sequences.
-
-        Parameters
-        ----------
-        sample_complexity : float
-            alpha > 0, large enough for at least one sequence.
-        seed : int, SeedSequence or Generator
-            The only source of randomness; teachers, tokens and noise have their own streams.
-
-        Returns
-        -------
-        layers.Dataset
-
-        Raises
-        ------
-        ValueError
-            If an argument is out of range, or the sequences do not fit in memory.
-        """
         return Dataset(*self.draw(sample_complexity, seed))
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import inspect
+import io
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aimlib.files import FileError, prepare_folder
+from aimlib.files import FileError, prepare_folder, write_whole
 from aimlib.sweeps.cells import Cell, Function, SweepError
 
 __all__ = ["cell_file", "claim", "read_json", "signature", "write_json", "write_table"]
@@ -29,16 +28,7 @@ def read_json(path: Path) -> Any:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a file that is there completely or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, allow_nan=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, json.dumps(content, indent=1))
 
 
 def signature(function: Function, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -85,9 +75,8 @@ def claim(folder: Path, function: Function, cells: Sequence[Cell]) -> None:
 def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write one row a cell."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    temporary = path.with_name(".unfinished-table.csv")
-    with open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(temporary, path)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())

@@ -14,6 +14,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 from typing import Any
 
 from docutils import nodes
@@ -52,13 +53,13 @@ def entries(module: str) -> list[str]:
 
 
 def _in_order(module: str) -> list[str]:
-    """Names in the order of the source, which tells the story; those of a package as listed."""
+    """Names in the order of the source, which tells the story; then those from elsewhere."""
     source = importlib.import_module(module)
 
     def line(name: str) -> int:
         value = getattr(source, name)
         own = getattr(value, "__module__", None) == module
-        return inspect.getsourcelines(value)[1] if own and callable(value) else 0
+        return inspect.getsourcelines(value)[1] if own and callable(value) else sys.maxsize
 
     return sorted(source.__all__, key=line)
 

@@ -169,7 +169,6 @@ def small_width() -> list[Part]:
         (0.02, 400, 10, main),
         (0.02, 800, 10, all_shares),
         (0.05, 800, 3, main),
-        (0.02, 1600, 2, (0.5,)),
     )
     return [
         (
@@ -181,6 +180,11 @@ def small_width() -> list[Part]:
         )
         for rho, d, seeds, shares in plan
     ]
+
+
+def small_width_large() -> list[Part]:
+    """Two teachers of the smallest width at d = 1600, tokens regenerated block by block."""
+    return [([case("hardmax", 2, 0.02, 0.01, 1600, variant="loose")], 2)]
 
 
 def quadratic() -> list[Part]:
@@ -220,7 +224,7 @@ EXPERIMENTS = {
     f.__name__: f
     for f in (
         *(cures, universality, trajectories, quadratic, grid),
-        *(small_width, sizes, figure, large),
+        *(small_width, sizes, figure, large, small_width_large),
     )
 }
 PATHS = {"undamped": 12, "damping 0.3": 20}

@@ -142,6 +142,16 @@ EXPERIMENTS: dict[str, tuple[Any, dict[str, list[Any]], list[int]]] = {
         },
         [1, 2, 3, 4],
     ),
+    "descent-100-more": (
+        descend,
+        {
+            "dimension": [100],
+            "sample_complexity": [0.375, 0.6],
+            "starts": [8],
+            "steps": [2000],
+        },
+        [2, 3, 4],
+    ),
     "descent-long": (
         descend,
         {
