@@ -31,6 +31,7 @@ from aimlib.replica import (
     strong_recovery_threshold,
     weak_recovery_threshold,
 )
+from aimlib.sampled_tokens import NoisySoftmaxChannel, SampledSoftmaxChannel
 from aimlib.sweeps import sweep
 from aimlib.tokens import CorrelatedSoftmaxChannel, FourthMomentHardmaxChannel, whiten
 from aimlib.weight_decay import minimum_trace_threshold
@@ -48,6 +49,8 @@ __all__ = [
     "FourthMomentHardmaxChannel",
     "HardmaxChannel",
     "LinearChannel",
+    "NoisySoftmaxChannel",
+    "SampledSoftmaxChannel",
     "SoftmaxChannel",
     "SpectralPrior",
     "StreamedDataset",

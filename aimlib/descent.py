@@ -42,6 +42,7 @@ from aimlib._training import DescentResult, Method, Schedule, train
 from aimlib._validation import FloatArray
 from aimlib.channels import Channel, LinearChannel, SoftmaxChannel
 from aimlib.model import Dataset
+from aimlib.sampled_tokens import SampledSoftmaxChannel
 
 __all__ = ["DescentResult", "averaged_gradient_descent", "gradient_descent", "loss_and_gradient"]
 
@@ -67,10 +68,11 @@ def loss_and_gradient(
     ----------
     weights : array, shape (K, d, r)
     dataset : Dataset
-    channel : SoftmaxChannel or LinearChannel, optional
+    channel : SoftmaxChannel, SampledSoftmaxChannel or LinearChannel, optional
         Softmax at inverse temperature 1 by default.
     loss : {"squared", "cross-entropy"}
-        Squared distance, or the cross-entropy between rows (softmax only).
+        Squared distance, or the cross-entropy between rows (softmax only), which for counts is the
+        negative log-likelihood.
     weight_decay : float
         The factor lambda.
 
@@ -121,18 +123,19 @@ def _pointwise(h: Any, y: Any, channel: Channel, loss: Loss) -> tuple[Any, Any]:
     if isinstance(channel, LinearChannel):
         gap = h - y
         return np.sum(gap * gap, axis=(2, 3)), 2.0 * gap
-    assert isinstance(channel, SoftmaxChannel)
+    assert isinstance(channel, SoftmaxChannel | SampledSoftmaxChannel)
     beta = channel.inverse_temperature
+    draws = channel.draws if isinstance(channel, SampledSoftmaxChannel) else 1
     scaled = scaled_gaps(h, beta)
     exponentials = np.exp(scaled)
     total = exponentials.sum(axis=-1, keepdims=True)
     p = exponentials / total
     if loss == "cross-entropy":
         value = -np.sum(y * (scaled - np.log(total)), axis=(2, 3))
-        return value, beta * (p - y)
-    gap = p - y
+        return value, beta * (draws * p - y)
+    gap = draws * p - y
     inner = np.sum(gap * p, axis=-1, keepdims=True)
-    return np.sum(gap * gap, axis=(2, 3)), 2.0 * beta * p * (gap - inner)
+    return np.sum(gap * gap, axis=(2, 3)), 2.0 * draws * beta * p * (gap - inner)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -223,7 +226,7 @@ def averaged_gradient_descent(
         Tokens (n, T, d) and outputs; the teacher, if known, is used for the reported errors only.
     width : int
         Width r of the student, which may differ from that of the teacher.
-    channel : SoftmaxChannel or LinearChannel, optional
+    channel : SoftmaxChannel, SampledSoftmaxChannel or LinearChannel, optional
         Output of the student; softmax at inverse temperature 1 by default.
     starts : int
         Number K of independent starts.
@@ -334,17 +337,24 @@ def _moved(name: str, function: str) -> None:
 def _student_channel(channel: Channel | None, dataset: Dataset, loss: str) -> Channel:
     tokens = dataset.tokens.shape[1]
     student = channel if channel is not None else SoftmaxChannel(tokens)
-    if not isinstance(student, SoftmaxChannel | LinearChannel):
+    if not isinstance(student, SoftmaxChannel | SampledSoftmaxChannel | LinearChannel):
         raise ValueError(
-            f"channel must be a SoftmaxChannel or a LinearChannel, got {student!r}: "
-            "other outputs have no useful gradient"
+            "channel must be a SoftmaxChannel, SampledSoftmaxChannel or LinearChannel, "
+            f"got {student!r}: other outputs have no useful gradient"
         )
     if student.tokens != tokens:
         raise ValueError(f"channel must have {tokens} tokens as the dataset, got {student.tokens}")
     if loss not in ("squared", "cross-entropy"):
         raise ValueError(f"loss must be 'squared' or 'cross-entropy', got {loss!r}")
-    if loss == "cross-entropy" and not isinstance(student, SoftmaxChannel):
+    if loss == "cross-entropy" and isinstance(student, LinearChannel):
         raise ValueError("loss must be 'squared' for a LinearChannel, got 'cross-entropy'")
+    if isinstance(student, SampledSoftmaxChannel):
+        student.validate(dataset.outputs)
+    elif isinstance(student, SoftmaxChannel) and float(dataset.outputs.sum(axis=2).min()) > 1.5:
+        raise ValueError(
+            f"outputs must be no counts of several draws for {student!r}, got rows that sum to "
+            f"{float(dataset.outputs[0, 0].sum()):g}: use a SampledSoftmaxChannel"
+        )
     return student
 
 

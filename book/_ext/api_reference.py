@@ -137,7 +137,8 @@ def _all_paths() -> list[str]:
 
 
 MODULES = (
-    *("aimlib.priors", "aimlib.channels", "aimlib.model", "aimlib.tokens", "aimlib.deep"),
+    *("aimlib.priors", "aimlib.channels", "aimlib.model", "aimlib.tokens"),
+    *("aimlib.sampled_tokens", "aimlib.deep"),
     *("aimlib.replica", "aimlib.amp", "aimlib.descent", "aimlib.cross_attention"),
     *("aimlib.layers", "aimlib.weight_decay", "aimlib.sweeps"),
 )
