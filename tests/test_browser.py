@@ -116,6 +116,7 @@ def test_page(browser, address, page) -> None:
     settle(browser)
     found["axe"] = complaints_of(browser, "axeComplaints({})")
     browser.evaluate("pageChecks.setTheme('dark')")
+    browser.wait_for("!document.getAnimations().length")  # colours are still changing
     found["dark"] = complaints_of(browser, "darkness()")
     found["axe in the dark"] = complaints_of(
         browser, "axeComplaints({runOnly: ['color-contrast']})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,18 @@ from test_run_box import enter, note
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def until_it_answers(address: str) -> None:
+    port = int(address.rsplit(":", 1)[1])
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"nothing listens at {address}"
+            time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
 def live(site):
     """Start the server on a free port; yield its address and token."""
@@ -28,6 +41,7 @@ def live(site):
         cwd=site,
     )
     found = re.search(r"(http://127\.0\.0\.1:\d+)/\S*token=(\w+)", process.stdout.readline())
+    until_it_answers(found.group(1))  # the address is printed just before the server listens
     yield found.group(1), found.group(2)
     process.terminate()
     process.wait(timeout=60)

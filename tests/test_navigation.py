@@ -49,7 +49,7 @@ def test_the_menu_button_hides_and_shows_the_sidebar(browser, address, width) ->
     seen += "document.querySelector('.bd-sidebar-primary').getBoundingClientRect().right > 50"
     assert browser.evaluate(seen)
     browser.click(".primary-toggle")
-    browser.wait_for(f"!({seen})")
+    browser.wait_for(f"!({seen}) && !document.getAnimations().length")  # it has come to rest
     browser.click(".primary-toggle")
     browser.wait_for(seen)
 
