@@ -168,3 +168,4 @@ def test_outputs_that_no_model_made_are_refused() -> None:
     y[1, 0, 0, 1] += 1e-6
     with pytest.raises(ValueError, match="symmetric"):
         mixed.validate(y)
+    mixed.validate(np.empty((0, 2, 2, 2)))  # no sequence departs from symmetry

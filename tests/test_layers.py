@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+import aimlib
 from aimlib import (
     AttentionIndexedModel,
     BilinearPrior,
@@ -144,6 +145,9 @@ def test_descent_of_layers_ends_at_the_final_rate_and_resumes(tmp_path) -> None:
         at_thirty = stored["weights"]
     resumed = averaged_gradient_descent(data, 3, channel, checkpoint=path, **options)
     assert np.array_equal(resumed.weights, whole.weights)
+    other = LayeredDataset(data.tokens, data.outputs[::-1])
+    with pytest.raises(ValueError, match="checkpoint must belong to the same data set"):
+        averaged_gradient_descent(other, 3, channel, checkpoint=path, **options)
     rest = sum(0.05 * (1 + math.cos(math.pi * (step - 1) / 40)) / 2 for step in range(31, 41))
     assert 0.1 * rest < np.abs(whole.weights - at_thirty).max() < 2.0 * rest  # the law of Adam
     constant = averaged_gradient_descent(
@@ -334,6 +338,15 @@ def test_one_layer_is_the_single_layer_theory() -> None:
         np.testing.assert_allclose(ours, single, rtol=1e-7)
 
 
+def test_one_step_of_state_evolution_for_wigner_layers() -> None:
+    """layers:state-evolution once, as Gaussian conditioning of matrices of unit variance."""
+    path = layered_state_evolution(0.7, [WignerPrior()] * 2, MIXED, 1)
+    m = MIXED.mixing
+    gamma = 2 * m.T @ np.linalg.inv(2 * m @ m.T + MIXED.noise * np.eye(2)) @ m
+    np.testing.assert_allclose(path[1], np.linalg.inv(np.eye(2) + 1.4 * gamma), rtol=1e-9)
+    assert path.shape == (2, 2, 2)
+
+
 # --- channels ----------------------------------------------------------------------------------
 
 
@@ -394,6 +407,10 @@ def test_response_equals_squares_for_matched_outputs() -> None:
     each = np.einsum("nlab,nmab,ab->nlm", g, g, np.array([[2.0, 0.5], [0.5, 2.0]]))
     error = each.std(axis=0) / math.sqrt(n)
     assert np.all(np.abs(response / n - each.mean(axis=0)) < 4 * error + 0.01 * response[1, 1] / n)
+    # 4096 quasi-random outputs on the one side, 20000 random ones on the other
+    gamma = channel.information(v, total)
+    assert np.all(np.abs(gamma - each.mean(axis=0)) < 4 * error + 0.01 * gamma[1, 1])
+    assert error[1, 1] < 0.02 * gamma[1, 1]  # seen against what is allowed
     # two revealed numbers: the whitened information tends to two
     small = 1e-4 * np.array([[1.0, 0.2], [0.2, 0.5]])
     assert np.trace(channel.information(small, total) @ small) == pytest.approx(2.0, abs=0.02)
@@ -621,11 +638,15 @@ def test_arguments_of_the_wrong_kind_are_refused(call, message) -> None:
         call()
 
 
-def test_a_layer_that_is_not_seen_keeps_its_variance() -> None:
-    channel = MixedLinearChannel([[1.0, 0.0]], noise=0.25)
-    seen, unseen = error_with_the_others_known(0.3, HALF, channel)
-    assert seen < 0.9
-    assert unseen == HALF[1].variance
+@pytest.mark.parametrize("unseen", [0, 1])
+def test_a_layer_that_is_not_seen_keeps_its_variance(unseen) -> None:
+    """Wherever it stands; the other one is a single layer behind a linear channel."""
+    channel = MixedLinearChannel(np.delete(np.eye(2), unseen, axis=0), noise=0.25)
+    errors = error_with_the_others_known(0.3, HALF, channel)
+    exact = bayes_optimal(0.3, HALF[0], LinearChannel(1, 0.25)).estimation_error
+    assert errors[unseen] == HALF[unseen].variance
+    assert errors[1 - unseen] == pytest.approx(exact, rel=1e-6)
+    assert exact < 0.9
 
 
 def dense_layered_amp(data, priors, channel, iterations, keep):
@@ -680,6 +701,15 @@ def test_matrix_free_layers_equal_the_dense_ones() -> None:
     assert abs(reaction[0, 1] - reaction[1, 0]) > 0.1 * abs(reaction[0, 1])
     np.testing.assert_allclose(ours.history["onsager"][-1], reaction, rtol=1e-8)
     np.testing.assert_allclose(ours.estimate, dense, rtol=0, atol=1e-9)
+
+
+def test_the_former_name_of_sampling_draws_the_same_data() -> None:
+    with pytest.warns(DeprecationWarning, match="sample_layers is now"):
+        sample_layers = aimlib.sample_layers
+    former, data = sample_layers(6, HALF, MIXED, 0.5, 3), Model(6, HALF, MIXED).sample(0.5, 3)
+    np.testing.assert_array_equal(former.tokens, data.tokens)
+    np.testing.assert_array_equal(former.outputs, data.outputs)
+    np.testing.assert_array_equal(former.teacher, data.teacher)
 
 
 def test_the_estimate_of_layers_without_a_teacher_is_the_same() -> None:
