@@ -78,6 +78,17 @@ def test_softmax_information_is_what_the_output_function_carries(tokens) -> None
     assert measured == pytest.approx(channel.information(q, q + v), rel=0.02)
 
 
+def test_softmax_mean_of_one_sequence_and_of_none() -> None:
+    """A single matrix gives back its h up to the mean of omega; no sequences give no means."""
+    channel, omega = SoftmaxChannel(3, 2), np.full((3, 3), 0.7)
+    h = np.array([[1.0, -0.5, 0.3], [-0.5, 0.2, 0.0], [0.3, 0.0, -2.0]])
+    mean = channel.posterior_mean(channel.output(h), omega, 0.3)
+    assert mean == pytest.approx(h - h.mean() + 0.7, abs=1e-14)
+    none = np.empty((0, 3, 3))
+    assert channel.posterior_mean(none, none, 0.3).shape == (0, 3, 3)
+    assert repr(channel) == repr(SoftmaxChannel(3, 2.0))  # what a checkpoint is known by
+
+
 def test_softmax_output_rows_sum_to_one_even_for_large_indices() -> None:
     h = np.array([[800.0, -3.0], [-3.0, 900.0]])
     y = SoftmaxChannel().output(h)
@@ -149,6 +160,15 @@ def test_linear_generalisation_error_by_simulation(tokens) -> None:
     for noise in (0.0, 0.7):
         error = LinearChannel(tokens, noise).generalization_error(0.4, 1.5)
         assert error == pytest.approx(exact, rel=0.015)
+
+
+def test_linear_information_at_both_ends() -> None:
+    """Noise hides an index that is nearly known; without noise all T(T+1)/2 are seen."""
+    assert LinearChannel(3, 0.25).information_at(0.0, 1.5) == 0.0
+    assert LinearChannel(3, 0.25).information(0.0, 1.5) == pytest.approx(
+        3 * 3.0 / 3.25 + 3 * 1.5 / 1.75
+    )
+    assert LinearChannel(3).information_at([0.0, 1.5], 1.5) == pytest.approx([6.0, 6.0], abs=0)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.25])
@@ -820,6 +840,22 @@ def test_information_at_many_tokens_is_monotone_and_consistent(tokens) -> None:
         assert channel.output_entropy(1.0, 1.0) == pytest.approx(
             -np.sum(share * np.log(share)), abs=5e-3
         )
+
+
+def test_information_of_six_tokens_without_knowledge_states_no_error() -> None:
+    """hardmax:start: exact up to six tokens, against V sum (1 + delta) g^2 of random outputs."""
+    channel = HardmaxChannel(6)
+    value, error = channel.information_with_error(0.0, 1.0)
+    assert error == 0.0
+    assert channel.information_with_error(0.1, 1.0)[1] > 0.0
+    assert HardmaxChannel(7).is_sampled  # and has an error where nothing is known as well
+    y = channel.output(symmetric_normal(np.random.default_rng(35), 1000, 6, 1.0))
+    g = output_function(channel, y, np.zeros_like(y), 1.0)
+    rows, columns = np.triu_indices(6)
+    each = (g[:, rows, columns] ** 2) @ (1.0 + (rows == columns))
+    spread = np.std(each) / np.sqrt(len(each))
+    assert spread < 0.01 * value
+    assert value == pytest.approx(np.mean(each), abs=4 * spread)
 
 
 def test_sampled_outputs_agree_with_all_outputs() -> None:

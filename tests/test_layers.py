@@ -109,6 +109,21 @@ def test_one_layer_is_the_gradient_of_the_descent_chapter() -> None:
     np.testing.assert_allclose(ours_gradient[:, 0], gradient, rtol=1e-11, atol=1e-15)
 
 
+def test_single_precision_is_kept_through_all_layers() -> None:
+    """The loss of two layers in 24 bits is that in 53 but for their rounding."""
+    data = Model(6, HALF, DeepSoftmaxChannel()).sample(0.5, 1)
+    runs = [
+        averaged_gradient_descent(
+            data, 3, DeepSoftmaxChannel(), starts=2, seed=2, iterations=5, single_precision=single
+        )
+        for single in (False, True)
+    ]
+    double, single = (run.history["loss"] for run in runs)
+    assert np.array_equal(single, single.astype(np.float32))
+    assert not np.array_equal(double, double.astype(np.float32))
+    np.testing.assert_allclose(single, double, rtol=1e-5)
+
+
 def test_both_layers_are_recovered_with_enough_data() -> None:
     channel = DeepSoftmaxChannel()
     data_seed, start_seed = np.random.SeedSequence(3).spawn(2)
@@ -596,6 +611,7 @@ SOFT = DeepSoftmaxChannel(nodes=8)
 INDICES = np.zeros((3, 2, 1, 1))
 SOFT_INDICES = np.zeros((3, 2, 2, 2))
 DATA = LayeredDataset(np.ones((3, 1, 2)), np.ones((3, 2, 1, 1)), np.zeros((2, 2, 2)))
+PAIRS = LayeredDataset(np.ones((3, 2, 2)), np.full((3, 2, 2), 0.5))
 
 
 @pytest.mark.parametrize(
@@ -610,6 +626,14 @@ DATA = LayeredDataset(np.ones((3, 1, 2)), np.ones((3, 2, 1, 1)), np.zeros((2, 2,
         (lambda: SOFT.information(NOISE, np.eye(3)), "second_moments must have shape"),
         (lambda: SOFT.information(NOISE, 0.1 * np.eye(2)), "second_moments must exceed"),
         (lambda: denoising_error(1e300 * np.eye(2), HALF), "noise must have diagonal"),
+        (lambda: MIXED.output(INDICES[:0]), "indices must have shape"),
+        (lambda: loss_and_gradient(np.ones((1, 3, 2, 1)), PAIRS, SOFT), "weights must have shape"),
+        (lambda: loss_and_gradient(np.ones((1, 2, 2, 0)), PAIRS, SOFT), "weights must have shape"),
+        (lambda: layered_amp(DATA, HALF, MIXED, client=3), "client must be"),
+        (
+            lambda: averaged_gradient_descent(PAIRS, 2, SOFT, starts=2, seed=0, client=3),
+            "client must be",
+        ),
     ],
 )
 def test_bad_values_are_refused(call, message) -> None:
@@ -701,6 +725,17 @@ def test_matrix_free_layers_equal_the_dense_ones() -> None:
     assert abs(reaction[0, 1] - reaction[1, 0]) > 0.1 * abs(reaction[0, 1])
     np.testing.assert_allclose(ours.history["onsager"][-1], reaction, rtol=1e-8)
     np.testing.assert_allclose(ours.estimate, dense, rtol=0, atol=1e-9)
+
+
+def test_callback_sees_the_iterations_of_layers() -> None:
+    seen = []
+    data = Model(12, HALF, MIXED).sample(0.5, seed=1)
+    result = layered_amp(
+        data, HALF, MIXED, iterations=3, callback=lambda step, record: seen.append((step, record))
+    )
+    assert [step for step, _ in seen] == [1, 2, 3]
+    for name, values in result.history.items():
+        np.testing.assert_array_equal(values, [record[name] for _, record in seen])
 
 
 def test_the_former_name_of_sampling_draws_the_same_data() -> None:
