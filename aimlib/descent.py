@@ -34,6 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aimlib import _validation as check
+from aimlib._channel_base import check_rows_sum_to_one
 from aimlib._checkpoint import Checkpoint, fingerprint
 from aimlib._projections import through_indices
 from aimlib._softmax import scaled_gaps
@@ -72,7 +73,8 @@ def loss_and_gradient(
         Softmax at inverse temperature 1 by default.
     loss : {"squared", "cross-entropy"}
         Squared distance, or the cross-entropy between rows (softmax only), which for counts is the
-        negative log-likelihood.
+        negative log-likelihood.  For others, rows of outputs must sum to one there: noisy ones do
+        not.
     weight_decay : float
         The factor lambda.
 
@@ -83,7 +85,7 @@ def loss_and_gradient(
     Raises
     ------
     ValueError
-        If a shape does not fit the data, or the channel has no useful gradient.
+        If a shape or the outputs do not fit, or the channel has no useful gradient.
 
     Examples
     --------
@@ -234,7 +236,8 @@ def averaged_gradient_descent(
         Source of the initial weights, needed unless ``initial_weights`` are given.  Start k does
         not depend on the number of starts.
     loss : {"squared", "cross-entropy"}
-        Loss of one sequence, summed over the entries of its output.
+        Loss of one sequence, summed over the entries of its output; that of
+        :func:`loss_and_gradient`.
     method : {"adam", "momentum"}
         Adam with its usual constants, or gradient descent with momentum (0 for plain).
     learning_rate, final_learning_rate : float
@@ -355,6 +358,8 @@ def _student_channel(channel: Channel | None, dataset: Dataset, loss: str) -> Ch
             f"outputs must be no counts of several draws for {student!r}, got rows that sum to "
             f"{float(dataset.outputs[0, 0].sum()):g}: use a SampledSoftmaxChannel"
         )
+    elif loss == "cross-entropy":  # which has beta (p - y) for its gradient at such rows only
+        check_rows_sum_to_one("outputs", dataset.outputs)
     return student
 
 

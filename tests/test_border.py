@@ -21,6 +21,7 @@ from aimlib import (
     WishartPrior,
     cross_attention,
     layers,
+    sampled_tokens,
 )
 
 PRIOR, SOFT = WishartPrior(0.5), SoftmaxChannel(2)
@@ -30,6 +31,7 @@ PAIRED = cross_attention.Model(6, *PAIR).sample(0.5, seed=0)
 HALF = [PRIOR, PRIOR]
 MIXED = layers.MixedLinearChannel(np.eye(2), noise=0.5)
 MANY = layers.Model(6, HALF, MIXED).sample(0.5, seed=0)
+DRAWN = aimlib.SampledSoftmaxChannel(2)
 DEEP = layers.DeepSoftmaxChannel()
 DEEP_DATA = layers.Model(6, HALF, DEEP).sample(0.5, seed=0)
 TINY = 5e-324  # the smallest positive float
@@ -125,6 +127,24 @@ REALS = [
     (call(layers.MixedLinearChannel, mixing=np.eye(2)), "noise", [TINY], [0.0, -1.0]),
     (call(layers.DeepSoftmaxChannel, layers=2), "inverse_temperature", [TINY], [0.0, -1.0]),
     (call(layers.DeepSoftmaxChannel, layers=2), "skip", [-1.0, 0.0], []),
+    (
+        call(aimlib.SampledSoftmaxChannel, tokens=2),
+        "inverse_temperature", [1e-3, 1e3], [0.0, -1.0, below(1e-3), above(1e3)],
+    ),
+    (
+        call(aimlib.NoisySoftmaxChannel, noise=0.1),
+        "inverse_temperature", [1e-3, 1e3], [0.0, -1.0, below(1e-3), above(1e3)],
+    ),
+    (aimlib.NoisySoftmaxChannel, "noise", [1e-6, 100.0], [0.0, below(1e-6), above(100.0)]),
+    (call(sampled_tokens.fisher_information, channel=DRAWN), "second_moment", [1e-3], [0.0, -1.0]),
+    (
+        call(sampled_tokens.asymptotic_error, prior=PRIOR, channel=DRAWN),
+        "sample_complexity", [1e-3], [0.0, -1.0],
+    ),
+    (
+        call(sampled_tokens.tokens_per_soft_label, second_moment=1.5, channel=DRAWN),
+        "variance", [1e-3, 1.5], [0.0, -TINY, above(1.5)],
+    ),
     (call(SOFT.information_at, second_moment=1.5), "variance", [0.0, 1.5], [-TINY, above(1.5)]),
     (call(SOFT.information, second_moment=1.5), "overlap", [0.0, 1.5], [-TINY, above(1.5)]),
     (call(SOFT.information, overlap=0.0), "second_moment", [1e-3], [0.0, -1.0]),
@@ -164,6 +184,8 @@ INTEGERS = [
     (SoftmaxChannel, "tokens", 2, None),
     (HardmaxChannel, "tokens", 2, None),
     (LinearChannel, "tokens", 1, None),
+    (aimlib.SampledSoftmaxChannel, "tokens", 2, None),
+    (call(aimlib.SampledSoftmaxChannel, tokens=2), "draws", 1, 256),
     (call(HardmaxChannel, tokens=3), "sweeps", 20, None),
     (call(cross_attention.SoftmaxChannel, keys=2), "queries", 1, None),
     (call(cross_attention.SoftmaxChannel, queries=2), "keys", 2, None),

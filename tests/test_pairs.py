@@ -27,6 +27,8 @@ CHANNELS = {
         aimlib.LinearChannel(2, 0.1),
         aimlib.CorrelatedSoftmaxChannel(np.eye(2)),
         aimlib.FourthMomentHardmaxChannel(0.5, 3.0),
+        aimlib.SampledSoftmaxChannel(2, draws=2),
+        aimlib.NoisySoftmaxChannel(0.5),
     ],
     "rectangular": [
         cross_attention.SoftmaxChannel(2, 2),
@@ -112,6 +114,26 @@ def test_message_passing_takes_what_belongs_together(algorithm, data, prior, cha
         return
     with pytest.raises(ValueError, match=r"must (belong together|be a sequence|be a prior)"):
         AMP[algorithm](*arguments, iterations=1)
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "rectangular", "layered"])
+def test_message_passing_on_drawn_and_noisy_outputs(kind) -> None:
+    """Refused beside other weights; beside its own kind of weights, with its own outputs only."""
+    prior = PRIORS["symmetric"][0]
+    channels = CHANNELS["symmetric"][-2:]
+    for channel in channels:
+        with pytest.raises(ValueError, match=r"must (belong together|be a sequence)|outputs must"):
+            AMP[kind](DATA[kind], PRIORS[kind][0], channels[0], iterations=1)
+        data = aimlib.AttentionIndexedModel(4, prior, channel).sample(0.5, seed=1)
+        if kind != "symmetric":
+            with pytest.raises(ValueError, match=r"must (belong together|be a sequence)"):
+                AMP[kind](data, PRIORS[kind][0], MODELS[kind].channel, iterations=1)
+            continue
+        assert aimlib.amp(data, prior, channel, iterations=1).iterations == 1
+        for other in (aimlib.SoftmaxChannel(2), aimlib.HardmaxChannel(2), channels[0]):
+            if other is not channel:
+                with pytest.raises(ValueError, match="outputs must"):
+                    aimlib.amp(data, prior, other, iterations=1)
 
 
 ONE_CHANNEL = {

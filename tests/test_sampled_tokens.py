@@ -292,6 +292,29 @@ def test_cross_entropy_is_the_negative_log_likelihood() -> None:
     assert value[0] == pytest.approx(-(data.outputs * logs).sum(axis=(1, 2)).mean())
 
 
+def test_cross_entropy_wants_rows_that_sum_to_one() -> None:
+    """Elsewhere p - y is not its gradient; the squared loss is one for any outputs."""
+    student, weights = SoftmaxChannel(2), np.random.default_rng(0).standard_normal((1, 6, 3))
+    direction = np.random.default_rng(1).standard_normal(weights.shape)
+    options = {"seed": 0, "starts": 1, "iterations": 1}
+    for noise in (1e-6, 0.05):
+        data = AttentionIndexedModel(6, PRIOR, NoisySoftmaxChannel(noise)).sample(0.5, seed=2)
+        with pytest.raises(ValueError, match=r"outputs must have rows that sum to 1 .* in row"):
+            loss_and_gradient(weights, data, student, "cross-entropy")
+        with pytest.raises(ValueError, match=r"outputs must have rows that sum to 1 .* in row"):
+            averaged_gradient_descent(data, 3, student, loss="cross-entropy", **options)
+        gradient = loss_and_gradient(weights, data, student)[1]
+        up, down = (
+            loss_and_gradient(weights + s * direction, data, student)[0] for s in (1e-6, -1e-6)
+        )
+        assert (gradient * direction).sum() == pytest.approx((up - down)[0] / 2e-6, rel=1e-6)
+    for channel in (SampledSoftmaxChannel(2), HardmaxChannel(2), student):
+        data = AttentionIndexedModel(6, PRIOR, channel).sample(0.5, seed=2)
+        single = Dataset(data.tokens, data.outputs.astype(np.float32), data.teacher)
+        for given in (data, single):
+            assert np.isfinite(loss_and_gradient(weights, given, student, "cross-entropy")[0]).all()
+
+
 def test_mismatched_questions_are_refused() -> None:
     """Counts are no probabilities, probabilities no counts, and m is part of the question."""
     channel = SampledSoftmaxChannel(2, draws=4)
