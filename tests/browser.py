@@ -99,6 +99,13 @@ class Browser:
             deviceScaleFactor=1,
             mobile=phone,
         )
+        # The page hears of its new size some time later, and what watches sizes a frame after that.
+        feature = "device-width" if phone else "width"
+        self.wait_for(f"matchMedia('({feature}: {width}px)').matches")
+        self.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))",
+            wait=True,
+        )
 
     def prefer_dark(self, dark: bool) -> None:
         value = "dark" if dark else "light"
@@ -109,23 +116,20 @@ class Browser:
         """Load a page, wait until its mathematics is set, and return all events."""
         self._events.clear()
         self.call("Page.navigate", url=url)
-        deadline = time.monotonic() + 60
-        ready = (
-            "document.readyState === 'complete' && (!window.MathJax || "
+        # A page that only leads to another one is on its way.
+        self.wait_for(
+            "location.href !== 'about:blank' && document.readyState === 'complete' && "
+            "!document.querySelector('meta[http-equiv=refresh i]') && (!window.MathJax || "
             "!document.querySelector('script[src*=mathjax]') || "
-            "(MathJax.startup && MathJax.startup.promise !== undefined))"
+            "(MathJax.startup && MathJax.startup.promise !== undefined))",
+            seconds=60,
         )
-        while not (self.evaluate("location.href") != "about:blank" and self.evaluate(ready)):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{url} did not finish loading")
-            time.sleep(0.05)
         self.evaluate(
             "window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => true) : true",
             wait=True,
         )
         time.sleep(0.1)
-        self.evaluate("1")
-        return list(self._events)
+        return self.events()
 
     def events(self) -> list[dict[str, Any]]:
         """Everything that happened on the page since it was opened, as far as it was heard of."""
