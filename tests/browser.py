@@ -102,10 +102,8 @@ class Browser:
         # The page hears of its new size some time later, and what watches sizes a frame after that.
         feature = "device-width" if phone else "width"
         self.wait_for(f"matchMedia('({feature}: {width}px)').matches")
-        self.evaluate(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))",
-            wait=True,
-        )
+        for _ in range(2):
+            self.evaluate("new Promise(done => requestAnimationFrame(done))", wait=True)
 
     def prefer_dark(self, dark: bool) -> None:
         value = "dark" if dark else "light"
