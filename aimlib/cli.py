@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import contextlib
 import json
 import math
 import sys
@@ -201,7 +202,8 @@ def _edition(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    sys.path.insert(0, str(options.file.resolve().parent))  # functions may live beside the file
+    with contextlib.suppress(ValueError, RuntimeError):  # reading such a file says why
+        sys.path.insert(0, str(options.file.resolve().parent))  # functions may live beside it
     arguments = read_sweep_file(options.file)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

@@ -117,6 +117,10 @@ def _read_yaml(text: str) -> Any:
     import yaml
 
     try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for gigabytes
+                line = event.start_mark.line + 1
+                raise ValueError(f"line {line}: aliases such as *{event.anchor} are not allowed")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return None if node is None else _value(node)
     except yaml.YAMLError as error:
@@ -192,6 +196,9 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
+_PROBE = 1 << 16  # bytes, less than any result of a chapter
+
+
 def prepare_folder(name: str, folder: Path) -> None:
     """Make a folder, with its parents, and make sure that files can be written into it.
 
@@ -205,8 +212,8 @@ def prepare_folder(name: str, folder: Path) -> None:
         for part in _missing(folder):
             part.mkdir()
             made.append(part)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_PROBE))  # on a full disk, files can be made and not written
     except (OSError, ValueError) as error:
         for part in reversed(made):
             part.rmdir()

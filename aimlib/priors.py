@@ -156,6 +156,10 @@ class WishartPrior(SymmetricPrior):
 
     @of_noise
     def information(self, noise: float) -> float:
+        if noise > 1e4 * (1.0 + 1.0 / self.width_ratio):  # what follows would be lost in rounding
+            nodes, weights = np.polynomial.legendre.leggauss(8)
+            signal = (0.5 + 0.5 * nodes) / noise
+            return float(0.125 / noise * (weights @ self.mmse(1.0 / signal)))  # of mmse/4
         average = quadrature.wishart_average(self.width_ratio, noise, quadrature.POTENTIAL)
         return 0.5 * average - 0.25 * math.log(noise) + 0.125
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fault_record
 import numpy as np
 import peers
 from timing import CLOCKS, OWN, ROOT, Row, Stopwatch, between_callbacks, environment, in_turn, row
@@ -372,7 +373,7 @@ def table(results: dict[str, Any]) -> str:
             "; ".join(beside),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + fault_record.section()
 
 
 def shown(seconds: float) -> str:

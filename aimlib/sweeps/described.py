@@ -55,7 +55,7 @@ def _import(name: Any) -> Any:
     module, _, attribute = str(name).partition(":")
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # what is imported can raise anything
         raise SweepError(
             f"function must be 'module:name' that can be imported, got {name!r} ({error})"
         ) from None

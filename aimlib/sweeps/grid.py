@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
@@ -107,12 +108,13 @@ def sweep(
     [(10, 0.0), (20, 0.0)]
     """
     cells = make_cells(grid, seeds)
-    if executor not in EXECUTORS:
+    if not isinstance(executor, str) or executor not in EXECUTORS:
         raise SweepError(f"executor must be 'serial', 'local' or 'dask', got {executor!r}")
     try:
         workers = None if jobs is None else check.integer("jobs", jobs, low=1)
     except ValueError as error:
         raise SweepError(str(error)) from None
+    _check_call(function, cells[0])
     folder = Path(store)
     claim(folder, function, cells)
     by_key = {cell.key: cell for cell in cells}
@@ -130,6 +132,21 @@ def sweep(
         else:
             names.see(by_key[key])
     return _collect(folder, cells, failed, function, time.time() - started)
+
+
+def _check_call(function: Function, cell: Cell) -> None:
+    """Refuse a grid whose parameters the function does not take."""
+    try:
+        called = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return
+    try:
+        called.bind(**cell.parameters, seed=cell.stream)
+    except TypeError as error:
+        raise SweepError(
+            f"grid must give the parameters of the function, {sorted(called.parameters)}, got "
+            f"{sorted(cell.parameters)} and 'seed' ({error})"
+        ) from None
 
 
 class _Names:

@@ -53,7 +53,7 @@ def claim(folder: Path, function: Function, cells: Sequence[Cell]) -> None:
     except (OSError, ValueError) as error:
         raise SweepError(f"store cannot be written in {folder}: {error}") from None
     if marked:
-        theirs = read_json(marker)
+        theirs = _read_marker(marker)
         for field in ("function", "parameters", "source"):
             if theirs.get(field) != mine[field]:
                 raise SweepError(
@@ -70,6 +70,16 @@ def claim(folder: Path, function: Function, cells: Sequence[Cell]) -> None:
         stray.unlink(missing_ok=True)
     if not marked:
         write_json(marker, mine)
+
+
+def _read_marker(path: Path) -> dict[str, Any]:
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise SweepError(f"store belongs to no sweep: cannot read {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise SweepError(f"store belongs to no sweep: {path} must hold a mapping, got {content!r}")
+    return content
 
 
 def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
