@@ -126,7 +126,7 @@ def test_full_and_locked_disks(tmp_path) -> None:
 def test_information_keeps_its_digits_under_large_noise(width_ratio) -> None:
     """Its series: mmse = 1 - s (1 + ...) with s = 1/noise, so I = s/4 - s^2/8 + ..."""
     prior = WishartPrior(width_ratio)
-    for noise in (1e8, 1e10, 1e14):
+    for noise in (1e8, 1e10, 1e12):
         s = 1.0 / noise
         assert prior.information(noise) == pytest.approx(s / 4 - s**2 / 8, rel=2e-9, abs=0.0)
     switch = 1e4 * (1.0 + 1.0 / width_ratio)
